@@ -1,0 +1,10 @@
+//! Gemini wire types, one attempt as one HTTP request, and a classifier of error replies.
+//!
+//! | to know | look in |
+//! |---|---|
+//! | what a reply means | [`classify`] |
+//! | how a request reaches the network, and how tests stand in for it | [`transport`] |
+
+pub mod transport;
+
+pub use transport::{Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse};
