@@ -1,1 +1,5 @@
 //! DOC
+
+pub mod keys;
+
+pub use keys::KeySpec;

@@ -1,0 +1,51 @@
+//! The keys a pool is built from.
+
+use keywheel_core::{ApiKey, Fingerprint, Tier};
+
+/// One key, with what its owner told about it.
+///
+/// ```
+/// use keywheel_core::{ApiKey, Tier};
+/// use keywheel_pool::keys::KeySpec;
+///
+/// let key = ApiKey::new("AQ.EXAMPLE-key-1").unwrap();
+/// let spec = KeySpec::new(key, "chat").with_project("my-project");
+/// assert_eq!(spec.tier, Tier::Free);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeySpec {
+    /// The key itself.
+    pub key: ApiKey,
+    /// What people call it: the variable or the file line it came from, or a name given in code.
+    pub label: String,
+    /// The quota project it belongs to. `None`: not told, so the key is taken to be alone in its own.
+    pub project: Option<String>,
+    /// `Free` unless its owner marked it as paid.
+    pub tier: Tier,
+}
+
+impl KeySpec {
+    /// A free key called `label` whose quota project is not known.
+    #[must_use]
+    pub fn new(key: ApiKey, label: impl Into<String>) -> Self {
+        Self { key, label: label.into(), project: None, tier: Tier::Free }
+    }
+
+    /// The same key in the quota project `name`. Keys with the same name share one quota.
+    #[must_use]
+    pub fn with_project(self, name: impl Into<String>) -> Self {
+        Self { project: Some(name.into()), ..self }
+    }
+
+    /// The same key, marked as paid: used only where a caller allows overflow.
+    #[must_use]
+    pub fn paid(self) -> Self {
+        Self { tier: Tier::Paid, ..self }
+    }
+
+    /// What logs, the state file and metrics call this key.
+    #[must_use]
+    pub const fn fingerprint(&self) -> Fingerprint {
+        self.key.fingerprint()
+    }
+}
