@@ -2,9 +2,10 @@
 //!
 //! | to know | look in |
 //! |---|---|
-//! | what a reply means | [`classify`] |
+//! | what a request and an answer hold | [`api`] |
 //! | how a request reaches the network, and how tests stand in for it | [`transport`] |
 
+pub mod api;
 pub mod transport;
 
 pub use transport::{Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse};

@@ -72,7 +72,10 @@ impl fmt::Debug for WireResponse {
 /// Dropping the future ends the request. It may have reached the provider all the same.
 pub trait Transport: Send + Sync + fmt::Debug {
     /// Sends `request` once.
-    fn send(&self, request: WireRequest) -> BoxFuture<'static, Result<WireResponse, TransportError>>;
+    fn send(
+        &self,
+        request: WireRequest,
+    ) -> BoxFuture<'static, Result<WireResponse, TransportError>>;
 }
 
 /// Whether the provider can have seen the request: what it costs depends on it.

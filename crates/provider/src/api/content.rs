@@ -1,0 +1,261 @@
+//! What is said: a content is one speaker's turn, made of parts.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::json::{Json, null_is_default};
+
+/// One turn of a conversation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Content {
+    /// `user` or `model`. Absent in a system instruction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// What was said. Empty when an answer was blocked, or cut before its first word.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub parts: Vec<Part>,
+    /// Fields that this version does not name.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+impl Content {
+    /// What the user says.
+    #[must_use]
+    pub fn user(parts: impl IntoIterator<Item = impl Into<Part>>) -> Self {
+        Self::of("user", parts)
+    }
+
+    /// What the model said. To continue a conversation, pass on the answer's own
+    /// [`Content`](super::GenerateResponse::content) instead: it holds the thought signatures.
+    #[must_use]
+    pub fn model(parts: impl IntoIterator<Item = impl Into<Part>>) -> Self {
+        Self::of("model", parts)
+    }
+
+    /// The texts of all parts, thoughts excluded.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.parts.iter().filter(|part| !part.is_thought()).filter_map(Part::text).collect()
+    }
+
+    fn of(role: &str, parts: impl IntoIterator<Item = impl Into<Part>>) -> Self {
+        let parts = parts.into_iter().map(Into::into).collect();
+        Self { role: Some(role.to_owned()), parts, extra: Map::new() }
+    }
+}
+
+impl<T: Into<Part>> From<T> for Content {
+    fn from(part: T) -> Self {
+        Self::user([part])
+    }
+}
+
+/// One piece of a content: a text, a picture, a function call, or a kind that does not exist yet.
+///
+/// It is kept exactly as it came. A part with a `thoughtSignature` has to be sent back unchanged in later
+/// turns (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
+#[derive(Clone)]
+pub struct Part {
+    json: Json,
+    /// Read once, since it is what nearly everybody wants.
+    text: Option<String>,
+    thought: bool,
+}
+
+impl Part {
+    /// A text.
+    #[must_use]
+    pub fn from_text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { json: json!({ "text": text }).into(), text: Some(text), thought: false }
+    }
+
+    /// A file's bytes, already in base64, with their media type.
+    #[must_use]
+    pub fn from_blob(blob: &Blob) -> Self {
+        Self::wrap("inlineData", blob)
+    }
+
+    /// A file that was uploaded before. Only keys of the same quota project can read it.
+    #[must_use]
+    pub fn from_file(file: &FileData) -> Self {
+        Self::wrap("fileData", file)
+    }
+
+    /// The result of a function the model called.
+    #[must_use]
+    pub fn from_function_response(response: &FunctionResponse) -> Self {
+        Self::wrap("functionResponse", response)
+    }
+
+    /// A part of any kind, as JSON.
+    #[must_use]
+    pub fn from_json(json: Json) -> Self {
+        #[derive(Deserialize)]
+        struct Head {
+            text: Option<String>,
+            #[serde(default, deserialize_with = "null_is_default")]
+            thought: bool,
+        }
+        let head = serde_json::from_str(json.get()).unwrap_or(Head { text: None, thought: false });
+        Self { json, text: head.text, thought: head.thought }
+    }
+
+    /// The text, of a thought too. `None` for parts of another kind.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// True for a summary of the model's thinking, which is not part of the answer.
+    #[must_use]
+    pub const fn is_thought(&self) -> bool {
+        self.thought
+    }
+
+    /// The signature that has to come back with this part, if it has one.
+    #[must_use]
+    pub fn thought_signature(&self) -> Option<String> {
+        self.field(&["thoughtSignature", "thought_signature"])
+    }
+
+    /// Bytes sent along in base64.
+    #[must_use]
+    pub fn inline_data(&self) -> Option<Blob> {
+        self.field(&["inlineData", "inline_data"])
+    }
+
+    /// A reference to an uploaded file.
+    #[must_use]
+    pub fn file_data(&self) -> Option<FileData> {
+        self.field(&["fileData", "file_data"])
+    }
+
+    /// A function that the model wants called.
+    #[must_use]
+    pub fn function_call(&self) -> Option<FunctionCall> {
+        self.field(&["functionCall", "function_call"])
+    }
+
+    /// The result of a function.
+    #[must_use]
+    pub fn function_response(&self) -> Option<FunctionResponse> {
+        self.field(&["functionResponse", "function_response"])
+    }
+
+    /// The whole part as it came: the way to kinds of parts that have no method here.
+    #[must_use]
+    pub const fn json(&self) -> &Json {
+        &self.json
+    }
+
+    fn wrap<T: Serialize>(name: &str, value: &T) -> Self {
+        let object = BTreeMap::from([(name, value)]);
+        Self::from_json(Json::new(&object).expect("strings and JSON always have a JSON form"))
+    }
+
+    /// The first of `names` that is there and of the right shape.
+    fn field<T: DeserializeOwned>(&self, names: &[&str]) -> Option<T> {
+        let fields: BTreeMap<Cow<'_, str>, &RawValue> =
+            serde_json::from_str(self.json.get()).ok()?;
+        let raw = names.iter().find_map(|&name| fields.get(name))?;
+        serde_json::from_str(raw.get()).ok()
+    }
+}
+
+impl From<&str> for Part {
+    fn from(text: &str) -> Self {
+        Self::from_text(text)
+    }
+}
+
+impl From<String> for Part {
+    fn from(text: String) -> Self {
+        Self::from_text(text)
+    }
+}
+
+impl PartialEq for Part {
+    fn eq(&self, other: &Self) -> bool {
+        self.json == other.json
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Part").field(&self.json).finish()
+    }
+}
+
+impl Serialize for Part {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.json.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Part {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Json::deserialize(deserializer).map(Self::from_json)
+    }
+}
+
+/// Bytes in base64 with their media type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Blob {
+    /// `image/png` and the like.
+    #[serde(alias = "mime_type")]
+    pub mime_type: String,
+    /// The bytes in base64.
+    pub data: String,
+}
+
+/// A file that was uploaded before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileData {
+    /// `image/png` and the like.
+    #[serde(alias = "mime_type", default, skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
+    /// Its address, as the upload gave it.
+    #[serde(alias = "file_uri")]
+    pub file_uri: String,
+}
+
+/// A function that the model wants called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionCall {
+    /// Goes back with the result, where the model gave one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The function's name.
+    pub name: String,
+    /// Its arguments, an object. `None` means none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Json>,
+}
+
+impl FunctionCall {
+    /// The arguments as a `T`.
+    ///
+    /// # Errors
+    /// The model invented arguments that are no `T`.
+    pub fn args<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(self.args.as_ref().map_or("{}", Json::get))
+    }
+}
+
+/// The result of a function that the model called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionResponse {
+    /// The call's id, if it had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The function's name.
+    pub name: String,
+    /// Its result, an object.
+    pub response: Json,
+}

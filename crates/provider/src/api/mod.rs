@@ -1,0 +1,22 @@
+//! The Gemini API's own types: what people set and read, with everything else kept as it came.
+//!
+//! Google's servers accept camelCase and snake_case; both are understood here when parsing, camelCase is
+//! written. A field that these types do not name stays in `extra` and is written out again, so a new
+//! field of the API needs no new release. Parts, tools and schemas are kept byte for byte ([`Json`]).
+//!
+//! Field names: <https://ai.google.dev/api/generate-content>.
+
+mod content;
+mod generate;
+mod json;
+mod models;
+mod response;
+
+pub use content::{Blob, Content, FileData, FunctionCall, FunctionResponse, Part};
+pub use generate::{GenerateRequest, GenerationConfig, SafetySetting, ThinkingConfig};
+pub use json::Json;
+pub use models::{Model, ModelList};
+pub use response::{Candidate, FinishReason, GenerateResponse, PromptFeedback};
+
+#[cfg(test)]
+mod tests;

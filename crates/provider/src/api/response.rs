@@ -1,0 +1,218 @@
+//! An answer, or one piece of a streamed one.
+
+use std::{borrow::Cow, fmt};
+
+use keywheel_core::Usage;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{
+    Content, FunctionCall, Part,
+    json::{Json, null_is_default},
+};
+
+/// An answer of `generateContent`, or one event of `streamGenerateContent`.
+///
+/// A status of 200 does not mean that there is an answer: a blocked prompt has no candidates, and a
+/// blocked or over-long answer has candidates without text. Ask [`block_reason`](Self::block_reason) and
+/// [`finish_reason`](Self::finish_reason).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GenerateResponse {
+    /// The answers; nearly always one.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<Candidate>,
+    /// What was wrong with the prompt.
+    #[serde(alias = "prompt_feedback", default, skip_serializing_if = "Option::is_none")]
+    pub prompt_feedback: Option<PromptFeedback>,
+    /// What it cost, as sent; [`usage`](Self::usage) reads it.
+    #[serde(alias = "usage_metadata", default, skip_serializing_if = "Option::is_none")]
+    pub usage_metadata: Option<Json>,
+    /// The model that answered, by its full name.
+    #[serde(alias = "model_version", default, skip_serializing_if = "Option::is_none")]
+    pub model_version: Option<String>,
+    /// What Google calls this answer.
+    #[serde(alias = "response_id", default, skip_serializing_if = "Option::is_none")]
+    pub response_id: Option<String>,
+    /// Fields that this version does not name.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+impl GenerateResponse {
+    /// The text of the first candidate, thoughts excluded. Empty when there is none; see
+    /// [`finish_reason`](Self::finish_reason) for why.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        concat(self.parts().filter(|part| !part.is_thought()))
+    }
+
+    /// The model's summary of its thinking, where it was asked for.
+    #[must_use]
+    pub fn thoughts(&self) -> Cow<'_, str> {
+        concat(self.parts().filter(|part| part.is_thought()))
+    }
+
+    /// The functions that the model wants called.
+    #[must_use]
+    pub fn function_calls(&self) -> Vec<FunctionCall> {
+        self.parts().filter_map(Part::function_call).collect()
+    }
+
+    /// The first candidate's content: append it to the conversation as it is to go on.
+    #[must_use]
+    pub fn content(&self) -> Option<&Content> {
+        self.candidates.first()?.content.as_ref()
+    }
+
+    /// Why the first candidate ended. `None` when there is none, or when more is to come.
+    #[must_use]
+    pub fn finish_reason(&self) -> Option<FinishReason> {
+        self.candidates.first()?.finish_reason.clone()
+    }
+
+    /// Why the prompt was refused: `SAFETY`, `PROHIBITED_CONTENT`, …. The call counts all the same.
+    #[must_use]
+    pub fn block_reason(&self) -> Option<&str> {
+        self.prompt_feedback.as_ref()?.block_reason.as_deref()
+    }
+
+    /// What it cost. In a stream these are running totals: the last one holds, they are never added up.
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
+        usage(self.usage_metadata.as_ref()?)
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.content().into_iter().flat_map(|content| &content.parts)
+    }
+}
+
+/// One answer among possibly several.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Candidate {
+    /// What the model says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<Content>,
+    /// Why it ended.
+    #[serde(alias = "finish_reason", default, skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<FinishReason>,
+    /// The same in words.
+    #[serde(alias = "finish_message", default, skip_serializing_if = "Option::is_none")]
+    pub finish_message: Option<String>,
+    /// Which of several answers this is. Absent means the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// Fields that this version does not name: ratings, citations, grounding.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+/// What was wrong with the prompt.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PromptFeedback {
+    /// Why it was refused.
+    #[serde(alias = "block_reason", default, skip_serializing_if = "Option::is_none")]
+    pub block_reason: Option<String>,
+    /// Fields that this version does not name.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+macro_rules! finish_reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)+) => {
+        /// Why an answer ended. Google adds reasons, so any other is kept as it came.
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(from = "String", into = "String")]
+        #[non_exhaustive]
+        pub enum FinishReason {
+            $($(#[$doc])* $variant,)+
+            /// A reason that this version does not name.
+            Other(Box<str>),
+        }
+
+        impl FinishReason {
+            /// The name the API uses.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$variant => $name,)+
+                    Self::Other(name) => name,
+                }
+            }
+        }
+
+        impl From<String> for FinishReason {
+            fn from(name: String) -> Self {
+                match name.as_str() {
+                    $($name => Self::$variant,)+
+                    _ => Self::Other(name.into()),
+                }
+            }
+        }
+    };
+}
+
+finish_reasons! {
+    /// The answer is whole.
+    Stop = "STOP",
+    /// `maxOutputTokens` was reached. Thinking counts, so there may be no text at all.
+    MaxTokens = "MAX_TOKENS",
+    /// Blocked for safety.
+    Safety = "SAFETY",
+    /// Too close to what it was trained on.
+    Recitation = "RECITATION",
+    /// A language that is not supported.
+    Language = "LANGUAGE",
+    /// A forbidden term.
+    Blocklist = "BLOCKLIST",
+    /// Forbidden content.
+    ProhibitedContent = "PROHIBITED_CONTENT",
+    /// Personal data.
+    Spii = "SPII",
+    /// The model called a function in a form that cannot be read.
+    MalformedFunctionCall = "MALFORMED_FUNCTION_CALL",
+    /// The model called a tool that was not offered.
+    UnexpectedToolCall = "UNEXPECTED_TOOL_CALL",
+    /// A part came back without its signature.
+    MissingThoughtSignature = "MISSING_THOUGHT_SIGNATURE",
+    /// The limit of one request was reached; the candidate holds a token to go on with.
+    Continuation = "CONTINUATION",
+    /// The account is limited for breaking a policy: look after the project.
+    PupLimitedDisabled = "PUP_LIMITED_DISABLED",
+}
+
+impl fmt::Display for FinishReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl From<FinishReason> for String {
+    fn from(reason: FinishReason) -> Self {
+        reason.as_str().to_owned()
+    }
+}
+
+/// Borrows when there is one text, as in nearly every event of a stream.
+fn concat<'a>(parts: impl Iterator<Item = &'a Part>) -> Cow<'a, str> {
+    let mut texts = parts.filter_map(Part::text);
+    let first = texts.next().unwrap_or_default();
+    match texts.next() {
+        None => Cow::Borrowed(first),
+        Some(second) => [first, second].into_iter().chain(texts).collect::<String>().into(),
+    }
+}
+
+/// Zero fields are left out by the API, so an object with none of them is a usage of zero, not a missing one.
+fn usage(json: &Json) -> Option<Usage> {
+    let fields: Map<String, Value> = json.parse().ok()?;
+    let count = |name: &str| fields.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let (input, output) = (count("promptTokenCount"), count("candidatesTokenCount"));
+    let (thinking, tool) = (count("thoughtsTokenCount"), count("toolUsePromptTokenCount"));
+    let sum = [output, thinking, tool].into_iter().fold(input, u64::saturating_add);
+    let total = count("totalTokenCount").max(sum);
+    Some(Usage { input, cached: count("cachedContentTokenCount"), output, thinking, tool, total })
+}
