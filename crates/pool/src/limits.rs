@@ -1,0 +1,200 @@
+//! The limits a bucket lives under: set by the user, else learned from replies, else unknown.
+
+use keywheel_core::{Dimension, LimitSeen};
+use serde::Serialize;
+
+/// Limits set by the user. `None` means unknown: learned from replies. Defaults to nothing set.
+///
+/// A limit set here is believed: it is never explored and never replaced by a learned one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// Requests per rolling minute.
+    pub rpm: Option<u64>,
+    /// Input tokens per rolling minute.
+    pub tpm: Option<u64>,
+    /// Requests per quota day.
+    pub rpd: Option<u64>,
+    /// Tokens per quota day.
+    pub tpd: Option<u64>,
+}
+
+impl Limits {
+    pub(crate) const fn of(&self, dimension: Dimension) -> Option<u64> {
+        match dimension {
+            Dimension::Rpm => self.rpm,
+            Dimension::Tpm => self.tpm,
+            Dimension::Rpd => self.rpd,
+            Dimension::Tpd => self.tpd,
+            Dimension::Ipm => None,
+        }
+    }
+
+    /// This, and what `other` says where this says nothing.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            rpm: self.rpm.or(other.rpm),
+            tpm: self.tpm.or(other.tpm),
+            rpd: self.rpd.or(other.rpd),
+            tpd: self.tpd.or(other.tpd),
+        }
+    }
+}
+
+/// Whose word a limit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitSource {
+    /// Set by the user.
+    Set,
+    /// Named by a reply.
+    Learned,
+}
+
+/// Which models a user's limits are for: an exact name, `prefix*`, or `*` for any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LimitRule {
+    pub(crate) pattern: String,
+    pub(crate) limits: Limits,
+}
+
+impl LimitRule {
+    fn matches(&self, model: &str) -> bool {
+        match self.pattern.strip_suffix('*') {
+            Some(prefix) => model.starts_with(prefix),
+            None => self.pattern == model,
+        }
+    }
+}
+
+/// What the user set for `model`: the most specific rule wins, dimension by dimension.
+pub(crate) fn set_by_user(rules: &[LimitRule], model: &str) -> Limits {
+    let mut matching: Vec<_> = rules.iter().filter(|rule| rule.matches(model)).collect();
+    // An exact name before a pattern, a longer pattern before a shorter, a later rule before an earlier.
+    matching.reverse();
+    matching.sort_by_key(|rule| {
+        (rule.pattern.ends_with('*'), std::cmp::Reverse(rule.pattern.len()))
+    });
+    matching.into_iter().fold(Limits::default(), |all, rule| all.or(rule.limits))
+}
+
+/// A limit that a reply taught, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LearnedLimit {
+    pub(crate) dimension: Dimension,
+    pub(crate) value: u64,
+    pub(crate) at_ms: i64,
+}
+
+/// The learned limits of one bucket: few, so a short list.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Learned(Vec<LearnedLimit>);
+
+impl Learned {
+    pub(crate) fn of(&self, dimension: Dimension) -> Option<u64> {
+        self.0.iter().find(|limit| limit.dimension == dimension).map(|limit| limit.value)
+    }
+
+    /// Takes what a reply named. A zero is no limit to live under but the absence of a quota, which is a
+    /// cause of its own. True when it changed what is believed.
+    pub(crate) fn learn(&mut self, seen: &LimitSeen, now_ms: i64) -> bool {
+        seen.value > 0 && self.put(seen.dimension, seen.value, now_ms)
+    }
+
+    /// Takes what another process learned, unless ours is at least as new.
+    pub(crate) fn put(&mut self, dimension: Dimension, value: u64, at_ms: i64) -> bool {
+        let Some(known) = self.0.iter_mut().find(|limit| limit.dimension == dimension) else {
+            self.0.push(LearnedLimit { dimension, value, at_ms });
+            return true;
+        };
+        if at_ms < known.at_ms || (known.value, known.at_ms) == (value, at_ms) {
+            return false;
+        }
+        *known = LearnedLimit { dimension, value, at_ms };
+        true
+    }
+
+    pub(crate) fn forget(&mut self, dimension: Dimension) -> bool {
+        let before = self.0.len();
+        self.0.retain(|limit| limit.dimension != dimension);
+        self.0.len() != before
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &LearnedLimit> {
+        self.0.iter()
+    }
+}
+
+/// What holds in a bucket now, ready for arithmetic: [`u64::MAX`] stands for unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Effective {
+    pub(crate) rpm: u64,
+    pub(crate) tpm: u64,
+    pub(crate) rpd: u64,
+    pub(crate) tpd: u64,
+}
+
+impl Effective {
+    pub(crate) const UNKNOWN: u64 = u64::MAX;
+
+    pub(crate) fn new(set: &Limits, learned: &Learned) -> Self {
+        let of = |dimension| {
+            set.of(dimension).or_else(|| learned.of(dimension)).unwrap_or(Self::UNKNOWN)
+        };
+        Self {
+            rpm: of(Dimension::Rpm),
+            tpm: of(Dimension::Tpm),
+            rpd: of(Dimension::Rpd),
+            tpd: of(Dimension::Tpd),
+        }
+    }
+
+    /// The rate is unknown, so only the number of calls in flight bounds a burst.
+    pub(crate) const fn rate_is_unknown(&self) -> bool {
+        self.rpm == Self::UNKNOWN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_specific_rule_wins_dimension_by_dimension() {
+        let rule = |pattern: &str, rpm, rpd| LimitRule {
+            pattern: pattern.into(),
+            limits: Limits { rpm, rpd, ..Limits::default() },
+        };
+        let rules = [
+            rule("gemini-3.5-flash-lite", Some(15), None),
+            rule("*", Some(2), Some(20)),
+            rule("gemini-3.5-*", Some(10), Some(500)),
+        ];
+        let lite = set_by_user(&rules, "gemini-3.5-flash-lite");
+        assert_eq!((lite.rpm, lite.rpd), (Some(15), Some(500)));
+        assert_eq!(set_by_user(&rules, "gemini-3.5-pro").rpm, Some(10));
+        assert_eq!(set_by_user(&rules, "other").rpd, Some(20));
+    }
+
+    #[test]
+    fn a_users_limit_stands_before_a_learned_one() {
+        let mut learned = Learned::default();
+        assert!(learned.learn(&LimitSeen::new(Dimension::Rpd, 500), 10));
+        assert!(learned.learn(&LimitSeen::new(Dimension::Rpm, 15), 10));
+        let set = Limits { rpd: Some(50), ..Limits::default() };
+        let holds = Effective::new(&set, &learned);
+        assert_eq!((holds.rpd, holds.rpm, holds.tpm), (50, 15, Effective::UNKNOWN));
+    }
+
+    #[test]
+    fn a_zero_teaches_no_limit_and_old_news_replaces_nothing() {
+        let mut learned = Learned::default();
+        assert!(!learned.learn(&LimitSeen::new(Dimension::Rpd, 0), 10));
+        assert!(learned.put(Dimension::Rpd, 500, 20));
+        assert!(!learned.put(Dimension::Rpd, 20, 10));
+        assert_eq!(learned.of(Dimension::Rpd), Some(500));
+    }
+}
