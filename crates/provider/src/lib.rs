@@ -4,11 +4,14 @@
 //! |---|---|
 //! | what a request and an answer hold | [`api`] |
 //! | what a reply means | [`classify`](mod@classify) |
-//! | how a request reaches the network, and how tests stand in for it | [`transport`] |
+//! | where a request goes, and how its URL and headers are built | [`upstream`] |
+//! | how a request reaches the network, and how tests stand in for it | [`transport`], [`http`](mod@http) |
 
 pub mod api;
 pub mod classify;
+pub mod http;
 pub mod transport;
+pub mod upstream;
 
 pub use classify::{Asked, Dialect, Kind, Reply, Retry, Verdict, classify};
 pub use transport::{Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse};

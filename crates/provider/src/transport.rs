@@ -7,7 +7,7 @@ use futures_util::{Stream, StreamExt as _, future::BoxFuture, stream};
 use http::{HeaderMap, Method};
 
 /// One HTTP request, complete: the key is already in its header, marked sensitive.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct WireRequest {
     /// The method.
     pub method: Method,
@@ -17,6 +17,18 @@ pub struct WireRequest {
     pub headers: HeaderMap,
     /// The body; cheap to clone.
     pub body: Bytes,
+}
+
+impl fmt::Debug for WireRequest {
+    /// The body only by its length: it holds the prompt.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WireRequest")
+            .field("method", &self.method)
+            .field("url", &self.url)
+            .field("headers", &self.headers)
+            .field("body_bytes", &self.body.len())
+            .finish()
+    }
 }
 
 /// The pieces of a body as they arrive.
