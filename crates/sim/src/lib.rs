@@ -1,1 +1,56 @@
-//! DOC
+//! A stand-in for the Gemini API that enforces quotas, with error bodies in the shapes of real ones.
+//!
+//! The same [`World`] is played on a port ([`SimServer`]) or in process ([`SimTransport`]); on a
+//! `ManualClock` a day of traffic takes milliseconds.
+//!
+//! | to know | look in |
+//! |---|---|
+//! | what can be set, in code and in TOML | [`config`] |
+//! | what happens to a request | [`world`] |
+//! | how quotas are counted | [`quota`] |
+//! | which faults there are | [`fault`] |
+//! | what was counted | [`stats`] |
+//!
+//! ```
+//! use std::sync::Arc;
+//! use keywheel_core::{ApiKey, SystemClock};
+//! use keywheel_sim::{Limits, ModelConfig, ProjectConfig, SimConfig, SimServer};
+//!
+//! # let runtime = tokio::runtime::Runtime::new().unwrap();
+//! # runtime.block_on(async {
+//! let config = SimConfig::new()
+//!     .with_model("gemini-3.5-flash-lite", ModelConfig::free(Limits::new().rpm(15).rpd(500)))
+//!     .with_project(ProjectConfig::new("alpha").with_key(ApiKey::new("AQ.EXAMPLE-1").unwrap()));
+//! let sim = SimServer::start(config, Arc::new(SystemClock)).await.unwrap();
+//! println!("export GEMINI_BASE_URL={}", sim.base_url());
+//! # });
+//! ```
+
+mod answers;
+mod bodies;
+pub mod config;
+pub mod fault;
+mod prompt;
+pub mod quota;
+mod random;
+pub mod reply;
+mod request;
+mod server;
+mod shared;
+mod sleep;
+pub mod stats;
+mod transport;
+pub mod world;
+
+pub use config::{
+    ConfigErrors, DayHint, Faults, KeyConfig, KeyState, Limits, ModelConfig, ProjectConfig,
+    ProjectState, SimConfig, UnknownKeys, Windows,
+};
+pub use fault::Fault;
+pub use reply::{HttpReply, Outcome, Piece, SimReply};
+pub use request::SimRequest;
+pub use server::{SimServer, StartError};
+pub use shared::SharedWorld;
+pub use stats::{BucketDay, Stats, Tally};
+pub use transport::SimTransport;
+pub use world::World;

@@ -1,0 +1,430 @@
+//! What a simulated Google looks like: models, quota projects, keys, faults.
+
+mod check;
+mod faults;
+mod read;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use chrono_tz::Tz;
+use keywheel_core::{ApiKey, Tier, quota_day::PACIFIC};
+
+pub use faults::Faults;
+pub use read::ConfigErrors;
+
+/// Everything a [`World`](crate::World) is made of. Built in code or read from TOML.
+///
+/// ```
+/// use keywheel_core::ApiKey;
+/// use keywheel_sim::{Limits, ModelConfig, ProjectConfig, SimConfig};
+///
+/// let config = SimConfig::new()
+///     .with_model("gemini-3.5-flash-lite", ModelConfig::free(Limits::new().rpm(15).rpd(500)))
+///     .with_project(ProjectConfig::new("alpha").with_key(ApiKey::new("AQ.EXAMPLE-1").unwrap()));
+/// assert!(config.check().is_ok());
+/// ```
+#[derive(Debug, Clone)]
+pub struct SimConfig {
+    /// Seeds every random choice: the same seed gives the same faults. Default 1.
+    pub seed: u64,
+    /// How minutes are counted. Default rolling.
+    pub windows: Windows,
+    /// What a refusal for the day says about its end. Default [`DayHint::Short`].
+    pub day_hint: DayHint,
+    /// How long an answer takes, drawn evenly between the two. Default none.
+    pub latency: (Duration, Duration),
+    /// The pause between two chunks of a stream. Default none.
+    pub chunk_pause: Duration,
+    /// What becomes of a key that no project has. Default [`UnknownKeys::Invalid`].
+    pub unknown_keys: UnknownKeys,
+    /// The models, by the name they are asked for.
+    pub models: BTreeMap<String, ModelConfig>,
+    /// The quota projects.
+    pub projects: Vec<ProjectConfig>,
+    /// What goes wrong, and how often. Default nothing.
+    pub faults: Faults,
+}
+
+impl Default for SimConfig {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            windows: Windows::default(),
+            day_hint: DayHint::default(),
+            latency: (Duration::ZERO, Duration::ZERO),
+            chunk_pause: Duration::ZERO,
+            unknown_keys: UnknownKeys::default(),
+            models: BTreeMap::new(),
+            projects: Vec::new(),
+            faults: Faults::default(),
+        }
+    }
+}
+
+impl SimConfig {
+    /// A world without models and without keys.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a model, or replaces the one of that name.
+    #[must_use]
+    pub fn with_model(mut self, name: impl Into<String>, model: ModelConfig) -> Self {
+        self.models.insert(name.into(), model);
+        self
+    }
+
+    /// Adds a quota project.
+    #[must_use]
+    pub fn with_project(mut self, project: ProjectConfig) -> Self {
+        self.projects.push(project);
+        self
+    }
+
+    /// Sets what goes wrong, and how often.
+    #[must_use]
+    pub fn with_faults(mut self, faults: Faults) -> Self {
+        self.faults = faults;
+        self
+    }
+
+    /// Sets the seed.
+    #[must_use]
+    pub const fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets how long answers take: evenly drawn from `from` to `to`.
+    #[must_use]
+    pub const fn with_latency(mut self, from: Duration, to: Duration) -> Self {
+        self.latency = (from, to);
+        self
+    }
+
+    /// Reads the format of `examples/sim.toml`.
+    ///
+    /// # Errors
+    /// All that is wrong with it, at once, each fault with its place.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigErrors> {
+        read::from_toml(text)
+    }
+
+    /// Checks what types cannot: rates within 0 to 1, no key twice, names that exist.
+    ///
+    /// # Errors
+    /// All that is wrong, at once. [`World::new`](crate::World::new) checks too.
+    pub fn check(&self) -> Result<(), ConfigErrors> {
+        let faults = check::faults(self);
+        if faults.is_empty() { Ok(()) } else { Err(ConfigErrors(faults)) }
+    }
+}
+
+/// How minutes are counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Windows {
+    /// The last 60 seconds, whenever they began.
+    #[default]
+    Rolling,
+    /// From one full minute of the clock to the next.
+    Fixed,
+}
+
+/// What a refusal for a spent day says about its end.
+///
+/// Both forms are real: free keys got a few seconds, counting down to the end of the minute, until
+/// about September 2026, and hours since (corpus cases 003 and 004).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DayHint {
+    /// The seconds to the end of the minute: useless, and the common form.
+    #[default]
+    Short,
+    /// The true time to the reset.
+    Hours,
+    /// No delay at all.
+    None,
+}
+
+/// What becomes of a key that no project of the configuration has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnknownKeys {
+    /// "API key not valid".
+    #[default]
+    Invalid,
+    /// A free quota project of its own.
+    OwnProject,
+}
+
+/// What a quota project may spend on a model. `None` is no limit, 0 is no quota at all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// Requests per minute.
+    pub rpm: Option<u64>,
+    /// Input tokens per minute.
+    pub tpm: Option<u64>,
+    /// Requests per quota day.
+    pub rpd: Option<u64>,
+    /// Input tokens per quota day.
+    pub tpd: Option<u64>,
+}
+
+impl Limits {
+    /// No limit at all.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { rpm: None, tpm: None, rpd: None, tpd: None }
+    }
+
+    /// No quota at all: what free keys get for the large models.
+    #[must_use]
+    pub const fn nothing() -> Self {
+        Self { rpm: Some(0), tpm: Some(0), rpd: Some(0), tpd: Some(0) }
+    }
+
+    /// Limits the requests per minute.
+    #[must_use]
+    pub const fn rpm(self, limit: u64) -> Self {
+        Self { rpm: Some(limit), ..self }
+    }
+
+    /// Limits the input tokens per minute.
+    #[must_use]
+    pub const fn tpm(self, limit: u64) -> Self {
+        Self { tpm: Some(limit), ..self }
+    }
+
+    /// Limits the requests per quota day.
+    #[must_use]
+    pub const fn rpd(self, limit: u64) -> Self {
+        Self { rpd: Some(limit), ..self }
+    }
+
+    /// Limits the input tokens per quota day.
+    #[must_use]
+    pub const fn tpd(self, limit: u64) -> Self {
+        Self { tpd: Some(limit), ..self }
+    }
+}
+
+/// One model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelConfig {
+    /// The name that refusals use, often another than the one asked for. Default the same.
+    pub internal_name: Option<String>,
+    /// True for embedding models. Default false.
+    pub embeds: bool,
+    /// What free projects may spend on it.
+    pub free: Limits,
+    /// What paid projects may spend on it.
+    pub paid: Limits,
+    /// The longest prompt, in tokens. Default 1,048,576.
+    pub input_token_limit: u64,
+    /// The longest answer, in tokens, thinking included. Default 65,536.
+    pub output_token_limit: u64,
+    /// The length of the vectors of an embedding model. Default 768.
+    pub dimensions: u64,
+}
+
+impl ModelConfig {
+    /// A model that answers with text; free projects get `free` of it, paid ones have no limits.
+    #[must_use]
+    pub const fn free(free: Limits) -> Self {
+        Self {
+            internal_name: None,
+            embeds: false,
+            free,
+            paid: Limits::new(),
+            input_token_limit: 1_048_576,
+            output_token_limit: 65_536,
+            dimensions: 768,
+        }
+    }
+
+    /// A model that free projects get nothing of.
+    #[must_use]
+    pub const fn paid_only() -> Self {
+        Self::free(Limits::nothing())
+    }
+
+    /// An embedding model.
+    #[must_use]
+    pub const fn embedding(free: Limits) -> Self {
+        let mut model = Self::free(free);
+        model.embeds = true;
+        model.input_token_limit = 2_048;
+        model
+    }
+
+    /// Sets what paid projects may spend on it.
+    #[must_use]
+    pub const fn with_paid(mut self, paid: Limits) -> Self {
+        self.paid = paid;
+        self
+    }
+
+    /// Sets the name that refusals use.
+    #[must_use]
+    pub fn with_internal_name(mut self, name: impl Into<String>) -> Self {
+        self.internal_name = Some(name.into());
+        self
+    }
+}
+
+/// One quota project and its keys.
+#[derive(Debug, Clone)]
+pub struct ProjectConfig {
+    /// Its name, for statistics and settings.
+    pub name: String,
+    /// The number that Google's replies call it by. Default made up from the name.
+    pub number: u64,
+    /// Free or paid. Default free.
+    pub tier: Tier,
+    /// Whether Google serves it at all. Default [`ProjectState::Ok`].
+    pub state: ProjectState,
+    /// The zone whose midnight turns its quota day. Default Pacific.
+    pub reset_zone: Tz,
+    /// Seconds after that midnight at which the quota really comes back; may be negative. Default 0.
+    pub reset_late_s: i64,
+    /// Models that are "no longer available to new users", and this is one.
+    pub closed_models: Vec<String>,
+    /// True when requests with search or URL tools are refused, as on the free tier. Default false.
+    pub refuses_tools: bool,
+    /// Limits of its own, by model, in place of the model's.
+    pub limits: BTreeMap<String, Limits>,
+    /// Its keys. They share its quota.
+    pub keys: Vec<KeyConfig>,
+}
+
+impl ProjectConfig {
+    /// A free project without keys.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self {
+            number: number_of(&name),
+            name,
+            tier: Tier::Free,
+            state: ProjectState::Ok,
+            reset_zone: PACIFIC,
+            reset_late_s: 0,
+            closed_models: Vec::new(),
+            refuses_tools: false,
+            limits: BTreeMap::new(),
+            keys: Vec::new(),
+        }
+    }
+
+    /// Adds a working key.
+    #[must_use]
+    pub fn with_key(self, key: ApiKey) -> Self {
+        self.with_key_in_state(key, KeyState::Ok)
+    }
+
+    /// Adds a key in some state.
+    #[must_use]
+    pub fn with_key_in_state(mut self, key: ApiKey, state: KeyState) -> Self {
+        self.keys.push(KeyConfig { key, state });
+        self
+    }
+
+    /// Makes it a paid project.
+    #[must_use]
+    pub const fn paid(mut self) -> Self {
+        self.tier = Tier::Paid;
+        self
+    }
+
+    /// Sets whether Google serves it at all.
+    #[must_use]
+    pub const fn with_state(mut self, state: ProjectState) -> Self {
+        self.state = state;
+        self
+    }
+
+    /// Sets limits of its own for a model.
+    #[must_use]
+    pub fn with_limits(mut self, model: impl Into<String>, limits: Limits) -> Self {
+        self.limits.insert(model.into(), limits);
+        self
+    }
+
+    /// Lets the reset come `seconds` after midnight.
+    #[must_use]
+    pub const fn with_late_reset(mut self, seconds: i64) -> Self {
+        self.reset_late_s = seconds;
+        self
+    }
+
+    /// Closes a model to this project: "no longer available to new users".
+    #[must_use]
+    pub fn with_closed_model(mut self, model: impl Into<String>) -> Self {
+        self.closed_models.push(model.into());
+        self
+    }
+}
+
+/// One key of a project.
+#[derive(Debug, Clone)]
+pub struct KeyConfig {
+    /// The key.
+    pub key: ApiKey,
+    /// What Google thinks of it. Default [`KeyState::Ok`].
+    pub state: KeyState,
+}
+
+/// What Google thinks of a key.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyState {
+    /// It works.
+    #[default]
+    Ok,
+    /// 400 "API key not valid".
+    Invalid,
+    /// 400 "API key expired".
+    Expired,
+    /// 403 "reported as leaked".
+    Leaked,
+    /// 403: restricted to web sites.
+    ReferrerBlocked,
+    /// 403: restricted to other addresses.
+    IpBlocked,
+    /// 403: restricted to other services.
+    ServiceBlocked,
+    /// 401: an `AQ.` key that was cut short or deleted.
+    Unauthenticated,
+}
+
+/// Whether Google serves a quota project at all.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ProjectState {
+    /// It does.
+    #[default]
+    Ok,
+    /// 403 `CONSUMER_SUSPENDED`; the reply repeats the key.
+    Suspended,
+    /// 403 "Your project has been denied access".
+    Denied,
+    /// 403 `SERVICE_DISABLED`: the API was never switched on.
+    ServiceDisabled,
+    /// 403: the billing account's country is not served.
+    CountryRestricted,
+    /// 402: the prepaid credit is used up.
+    PrepayDepleted,
+    /// 429: over its monthly spending cap.
+    SpendCapReached,
+}
+
+/// A project number that looks like Google's, the same for the same name.
+fn number_of(name: &str) -> u64 {
+    100_000_000_000 + crate::random::hash(&[name.as_bytes()]) % 900_000_000_000
+}

@@ -1,0 +1,55 @@
+//! The faults of a configuration that its types cannot exclude.
+
+use std::collections::BTreeSet;
+
+use super::{ProjectConfig, SimConfig};
+
+pub(super) fn faults(config: &SimConfig) -> Vec<String> {
+    let mut faults = Vec::new();
+    if config.models.is_empty() {
+        faults.push("models: there is none".into());
+    }
+    if config.latency.0 > config.latency.1 {
+        faults.push("latency_ms: begins after its end".into());
+    }
+    rates(config, &mut faults);
+    let mut names = BTreeSet::new();
+    let mut keys = BTreeSet::new();
+    for (i, project) in config.projects.iter().enumerate() {
+        let place = format!("projects[{}]", i + 1);
+        if !names.insert(project.name.as_str()) {
+            faults.push(format!("{place}.name: {:?} is there twice", project.name));
+        }
+        models(config, project, &place, &mut faults);
+        for (k, key) in project.keys.iter().enumerate() {
+            if !keys.insert(key.key.fingerprint()) {
+                faults.push(format!("{place}.keys[{}]: is there twice", k + 1));
+            }
+        }
+    }
+    faults
+}
+
+fn rates(config: &SimConfig, faults: &mut Vec<String>) {
+    let mut rates = config.faults.clone();
+    for (name, rate) in rates.named() {
+        if !(0.0..=1.0).contains(rate) {
+            faults.push(format!("faults.{name}: {rate} is not between 0 and 1"));
+        }
+    }
+    let sum: f64 = config.faults.exclusive().iter().map(|(_, rate)| rate).sum();
+    // A little over 1 is the rounding of rates that add up to it.
+    if sum > 1.0 + 1e-9 {
+        faults.push(format!("faults: the rates of faults that exclude each other add up to {sum}"));
+    }
+}
+
+fn models(config: &SimConfig, project: &ProjectConfig, place: &str, faults: &mut Vec<String>) {
+    let limited = project.limits.keys().map(|model| ("limits", model));
+    let closed = project.closed_models.iter().map(|model| ("closed_models", model));
+    for (setting, model) in limited.chain(closed) {
+        if !config.models.contains_key(model) {
+            faults.push(format!("{place}.{setting}: there is no model {model:?}"));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What goes wrong, and how often.
+
+use crate::fault::Fault;
+
+/// The share of requests that meet each fault, from 0 to 1.
+///
+/// The rates of faults of counted requests are exclusive: they add up to at most 1. A request that fails with
+/// a 4xx or 5xx other than 429 counts against the quota, as Google's do
+/// (<https://ai.google.dev/gemini-api/docs/billing>).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Faults {
+    /// 503 "high demand".
+    pub overloaded: f64,
+    /// 500 "Internal error encountered."
+    pub internal: f64,
+    /// 502 with an HTML page.
+    pub html: f64,
+    /// 504 "Deadline expired".
+    pub deadline: f64,
+    /// The connection ends without a reply.
+    pub reset: f64,
+    /// The head of the reply comes, its body never does.
+    pub stall: f64,
+    /// The connection breaks in the middle of the body.
+    pub broken: f64,
+    /// Streams end without a `finishReason`.
+    pub cut: f64,
+    /// Streams have an error as their first event.
+    pub error_first: f64,
+    /// Streams have an error after some text.
+    pub error_midway: f64,
+    /// Requests that met no limit get a 429 without details all the same. They are not counted.
+    pub spurious_429: f64,
+    /// Requests never arrive: no connection. They are not counted.
+    pub unreachable: f64,
+    /// Of the refusals for a quota, the share that comes without details.
+    pub bare_429: f64,
+    /// Of the refusals for a quota, the share that names every quota of the bucket.
+    pub several_violations: f64,
+    /// Of all replies, the share whose body arrives in pieces of 1 to 7 bytes.
+    pub split: f64,
+}
+
+impl Faults {
+    /// The faults that exclude each other, with their rates.
+    pub(crate) const fn exclusive(&self) -> [(Fault, f64); 12] {
+        [
+            (Fault::Overloaded, self.overloaded),
+            (Fault::Internal, self.internal),
+            (Fault::Html, self.html),
+            (Fault::Deadline, self.deadline),
+            (Fault::Reset, self.reset),
+            (Fault::Stall, self.stall),
+            (Fault::Broken, self.broken),
+            (Fault::Cut, self.cut),
+            (Fault::ErrorFirst, self.error_first),
+            (Fault::ErrorMidway, self.error_midway),
+            (Fault::Spurious429, self.spurious_429),
+            (Fault::Unreachable, self.unreachable),
+        ]
+    }
+
+    /// All rates by the names they have in TOML.
+    pub(crate) fn named(&mut self) -> [(&'static str, &mut f64); 15] {
+        [
+            ("overloaded", &mut self.overloaded),
+            ("internal", &mut self.internal),
+            ("html", &mut self.html),
+            ("deadline", &mut self.deadline),
+            ("reset", &mut self.reset),
+            ("stall", &mut self.stall),
+            ("broken", &mut self.broken),
+            ("cut", &mut self.cut),
+            ("error_first", &mut self.error_first),
+            ("error_midway", &mut self.error_midway),
+            ("spurious_429", &mut self.spurious_429),
+            ("unreachable", &mut self.unreachable),
+            ("bare_429", &mut self.bare_429),
+            ("several_violations", &mut self.several_violations),
+            ("split", &mut self.split),
+        ]
+    }
+}

@@ -1,0 +1,154 @@
+//! What a request's body asks for, as far as the simulator cares.
+
+use serde_json::Value;
+
+use crate::random;
+
+/// A request for text.
+#[derive(Debug, Clone)]
+pub(crate) struct Prompt {
+    /// All text of the request, one part after another.
+    pub(crate) text: String,
+    /// Input tokens, by the simulator's own count.
+    pub(crate) tokens: u64,
+    pub(crate) candidates: u64,
+    /// Thinking and answer together stay below it, as Google's do.
+    pub(crate) max_output: Option<u64>,
+    /// Whether the answer is thought about, and whether the thoughts are shown.
+    pub(crate) thinks: bool,
+    pub(crate) shows_thoughts: bool,
+    /// Whether a JSON answer is wanted.
+    pub(crate) wants_json: bool,
+    /// Whether it uses Google's search or URL tools.
+    pub(crate) uses_google_tools: bool,
+}
+
+impl Prompt {
+    /// Reads the body of `generateContent`, or what `countTokens` was given.
+    ///
+    /// # Errors
+    /// What Google would answer with 400.
+    pub(crate) fn read(body: &[u8]) -> Result<Self, String> {
+        let body: Value = serde_json::from_slice(body).map_err(|error| {
+            format!("Invalid JSON payload received. Unexpected token. ({error})")
+        })?;
+        let nested = either(&body, "generateContentRequest", "generate_content_request");
+        let request = nested.unwrap_or(&body);
+        if request.get("contents").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+            return Err("* GenerateContentRequest.contents: contents is not specified\n".into());
+        }
+        let config = either(request, "generationConfig", "generation_config");
+        let setting = |camel, snake| config.and_then(|config| either(config, camel, snake));
+        let thinking = setting("thinkingConfig", "thinking_config");
+        let thinking = |camel, snake| thinking.and_then(|config| either(config, camel, snake));
+        let budget = thinking("thinkingBudget", "thinking_budget").and_then(Value::as_i64);
+        let shows = thinking("includeThoughts", "include_thoughts").and_then(Value::as_bool);
+        let level = thinking("thinkingLevel", "thinking_level").is_some();
+        let mime = setting("responseMimeType", "response_mime_type").and_then(Value::as_str);
+        let mut text = String::new();
+        let mut tokens = 0;
+        collect(request.get("contents"), &mut text, &mut tokens);
+        collect(either(request, "systemInstruction", "system_instruction"), &mut text, &mut tokens);
+        let tools = request.get("tools").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        tokens += tools.iter().map(|tool| count_tokens(&tool.to_string())).sum::<u64>();
+        let google = ["googleSearch", "google_search", "urlContext", "url_context"];
+        Ok(Self {
+            tokens: tokens + count_tokens(&text),
+            text,
+            candidates: setting("candidateCount", "candidate_count")
+                .and_then(Value::as_u64)
+                .unwrap_or(1)
+                .clamp(1, 8),
+            max_output: setting("maxOutputTokens", "max_output_tokens").and_then(Value::as_u64),
+            thinks: budget.map_or(level || shows == Some(true), |budget| budget != 0),
+            shows_thoughts: shows == Some(true),
+            wants_json: mime == Some("application/json"),
+            uses_google_tools: tools
+                .iter()
+                .any(|tool| google.iter().any(|name| tool.get(name).is_some())),
+        })
+    }
+
+    /// A number that stands for this prompt.
+    pub(crate) fn hash(&self) -> u64 {
+        random::hash(&[self.text.as_bytes()])
+    }
+}
+
+/// The texts of an embedding request, each with its tokens.
+///
+/// # Errors
+/// What Google would answer with 400.
+pub(crate) fn texts(body: &[u8], batch: bool) -> Result<Vec<Text>, String> {
+    let body: Value = serde_json::from_slice(body)
+        .map_err(|error| format!("Invalid JSON payload received. ({error})"))?;
+    if !batch {
+        return Ok(vec![Text::read(&body)?]);
+    }
+    let requests = body.get("requests").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    if requests.is_empty() {
+        return Err("* BatchEmbedContentsRequest.requests: requests is not specified\n".into());
+    }
+    if requests.len() > 100 {
+        let message = "* BatchEmbedContentsRequest.requests: at most 100 requests can be in one \
+                       batch\n";
+        return Err(message.into());
+    }
+    requests.iter().map(Text::read).collect()
+}
+
+/// One text to embed.
+#[derive(Debug, Clone)]
+pub(crate) struct Text {
+    pub(crate) text: String,
+    pub(crate) tokens: u64,
+    pub(crate) dimensions: Option<u64>,
+}
+
+impl Text {
+    fn read(request: &Value) -> Result<Self, String> {
+        let Some(content) = request.get("content") else {
+            return Err("* EmbedContentRequest.content: content is not specified\n".into());
+        };
+        let (mut text, mut tokens) = (String::new(), 0);
+        collect(Some(content), &mut text, &mut tokens);
+        let dimensions = either(request, "outputDimensionality", "output_dimensionality")
+            .and_then(Value::as_u64);
+        Ok(Self { tokens: tokens + count_tokens(&text), text, dimensions })
+    }
+}
+
+/// The simulator's own, simple count: a token for every four bytes.
+///
+/// Deliberately not keywheel's estimate: what is tested against the simulator must not agree with it by
+/// sharing its code.
+pub(crate) fn count_tokens(text: &str) -> u64 {
+    (text.len() as u64).div_ceil(4)
+}
+
+/// Google takes both spellings of a field (proto JSON).
+fn either<'a>(value: &'a Value, camel: &str, snake: &str) -> Option<&'a Value> {
+    value.get(camel).or_else(|| value.get(snake))
+}
+
+/// Gathers texts, and 258 tokens for every piece of media, from anything made of parts.
+fn collect(value: Option<&Value>, text: &mut String, tokens: &mut u64) {
+    match value {
+        Some(Value::Array(values)) => {
+            values.iter().for_each(|value| collect(Some(value), text, tokens));
+        }
+        Some(Value::Object(fields)) => {
+            if let Some(Value::String(part)) = fields.get("text") {
+                if !text.is_empty() {
+                    text.push('\n');
+                }
+                text.push_str(part);
+            }
+            for media in ["inlineData", "inline_data", "fileData", "file_data"] {
+                *tokens += if fields.contains_key(media) { 258 } else { 0 };
+            }
+            collect(fields.get("parts"), text, tokens);
+        }
+        _ => {}
+    }
+}

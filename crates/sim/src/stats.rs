@@ -1,0 +1,143 @@
+//! What the simulator counted: the truth that clients are measured against.
+
+use std::collections::BTreeMap;
+
+use chrono::NaiveDate;
+use keywheel_core::{Dimension, Fingerprint};
+
+use crate::reply::Outcome;
+
+/// Everything counted since the world began.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// By quota project, model and quota day.
+    pub buckets: BTreeMap<BucketDay, Tally>,
+    /// By key, over all models.
+    pub keys: BTreeMap<Fingerprint, Tally>,
+    /// Requests whose key no project has, or that had none.
+    pub strangers: u64,
+}
+
+/// One quota project and model on one quota day.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BucketDay {
+    /// The quota project's name.
+    pub project: String,
+    /// The model that was asked for.
+    pub model: String,
+    /// The quota day, in the project's zone.
+    pub date: NaiveDate,
+}
+
+/// What became of requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Answered whole.
+    pub served: u64,
+    /// Answered with 429, whatever for.
+    pub refused: u64,
+    /// Those of `refused` that went over a limit per minute.
+    pub over_minute: u64,
+    /// Those of `refused` that went over a limit per day.
+    pub over_day: u64,
+    /// Met a fault: a 5xx, half an answer, no answer.
+    pub faulted: u64,
+    /// Answered with another error.
+    pub rejected: u64,
+    /// Counted against the quota, in requests: a batch of texts counts as many.
+    pub counted: u64,
+}
+
+impl Tally {
+    fn add(&mut self, outcome: &Outcome, status: Option<u16>, counted: u64) {
+        self.counted += counted;
+        if status == Some(429) {
+            self.refused += 1;
+        }
+        match outcome {
+            Outcome::Served => self.served += 1,
+            Outcome::OverLimit { dimensions, .. } => {
+                let per_day = |d: &Dimension| matches!(d, Dimension::Rpd | Dimension::Tpd);
+                self.over_day += u64::from(dimensions.iter().any(per_day));
+                self.over_minute += u64::from(!dimensions.iter().all(per_day));
+            }
+            Outcome::Faulted(_) => self.faulted += u64::from(status != Some(429)),
+            Outcome::Refused(_) | Outcome::NoSuchPath => {
+                self.rejected += u64::from(status != Some(429));
+            }
+        }
+    }
+}
+
+impl Stats {
+    /// Requests answered whole.
+    #[must_use]
+    pub fn served(&self) -> u64 {
+        self.buckets.values().map(|tally| tally.served).sum()
+    }
+
+    /// Requests answered with 429.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.buckets.values().map(|tally| tally.refused).sum()
+    }
+
+    /// Requests that met a fault.
+    #[must_use]
+    pub fn faulted(&self) -> u64 {
+        self.buckets.values().map(|tally| tally.faulted).sum()
+    }
+
+    /// The 429s of every quota project and model, over all days.
+    #[must_use]
+    pub fn refused_per_bucket(&self) -> BTreeMap<(&str, &str), u64> {
+        let mut out = BTreeMap::new();
+        for (bucket, tally) in &self.buckets {
+            let key = (bucket.project.as_str(), bucket.model.as_str());
+            *out.entry(key).or_default() += tally.refused;
+        }
+        out
+    }
+
+    /// The most 429s that one quota project and model gave.
+    #[must_use]
+    pub fn refused_per_bucket_max(&self) -> u64 {
+        self.refused_per_bucket().into_values().max().unwrap_or(0)
+    }
+
+    /// The counts of one project and model on all days together.
+    #[must_use]
+    pub fn bucket(&self, project: &str, model: &str) -> Tally {
+        let mine = |bucket: &BucketDay| bucket.project == project && bucket.model == model;
+        let mut sum = Tally::default();
+        for (_, tally) in self.buckets.iter().filter(|(bucket, _)| mine(bucket)) {
+            let Tally { served, refused, over_minute, over_day, faulted, rejected, counted } =
+                *tally;
+            sum.served += served;
+            sum.refused += refused;
+            sum.over_minute += over_minute;
+            sum.over_day += over_day;
+            sum.faulted += faulted;
+            sum.rejected += rejected;
+            sum.counted += counted;
+        }
+        sum
+    }
+
+    pub(crate) fn note(
+        &mut self,
+        bucket: Option<BucketDay>,
+        key: Option<Fingerprint>,
+        outcome: &Outcome,
+        status: Option<u16>,
+        counted: u64,
+    ) {
+        match key {
+            Some(key) => self.keys.entry(key).or_default().add(outcome, status, counted),
+            None => self.strangers += 1,
+        }
+        if let Some(bucket) = bucket {
+            self.buckets.entry(bucket).or_default().add(outcome, status, counted);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The simulator without a network: a [`Transport`] in process.
+
+use std::sync::Arc;
+
+use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture};
+use keywheel_core::Clock;
+use keywheel_provider::{
+    Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse,
+};
+
+use crate::{
+    config::{ConfigErrors, SimConfig},
+    fault::Fault,
+    reply::{Outcome, SimReply},
+    request::SimRequest,
+    shared::SharedWorld,
+    world::World,
+};
+
+/// Sends requests to a [`World`] in the same process, whatever host they name.
+///
+/// With a `ManualClock` no real time passes, and a day of traffic takes milliseconds.
+///
+/// # Cancel safety
+/// As with a network: a request that was sent is counted, also when nobody waits for the answer any more.
+#[derive(Debug, Clone)]
+pub struct SimTransport {
+    world: SharedWorld,
+}
+
+impl SimTransport {
+    /// A transport to a new world.
+    ///
+    /// # Errors
+    /// All that is wrong with the configuration.
+    pub fn new(config: SimConfig, clock: Arc<dyn Clock>) -> Result<Self, ConfigErrors> {
+        Ok(Self::to(SharedWorld::new(World::new(config)?, clock)))
+    }
+
+    /// A transport to a world that exists.
+    #[must_use]
+    pub const fn to(world: SharedWorld) -> Self {
+        Self { world }
+    }
+
+    /// The world behind it.
+    #[must_use]
+    pub const fn world(&self) -> &SharedWorld {
+        &self.world
+    }
+}
+
+impl Transport for SimTransport {
+    fn send(
+        &self,
+        request: WireRequest,
+    ) -> BoxFuture<'static, Result<WireResponse, TransportError>> {
+        let world = self.world.clone();
+        async move {
+            let SimReply { http, outcome, .. } = world.play(&SimRequest::from(request)).await;
+            let Some(http) = http else { return Err(no_reply(&outcome)) };
+            let (status, headers) = (http.status, http.headers.clone());
+            let body = world.pieces(http).map(|piece| piece.map_err(|_| interrupted())).boxed();
+            Ok(WireResponse { status, headers, body })
+        }
+        .boxed()
+    }
+}
+
+fn no_reply(outcome: &Outcome) -> TransportError {
+    if *outcome == Outcome::Faulted(Fault::Unreachable) {
+        let message = "the simulated host is unreachable";
+        return TransportError::new(TransportKind::Connect, Sent::No, message);
+    }
+    interrupted()
+}
+
+fn interrupted() -> TransportError {
+    let message = "the simulated connection was reset";
+    TransportError::new(TransportKind::Interrupted, Sent::Maybe, message)
+}

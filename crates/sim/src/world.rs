@@ -1,0 +1,331 @@
+//! The simulated Google: every decision, and nothing that waits.
+
+mod call;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    time::Duration,
+};
+
+use chrono::{DateTime, NaiveDate, Utc};
+use keywheel_core::{Cause, Fingerprint};
+
+use crate::{
+    answers, bodies,
+    bodies::ErrorBody,
+    config::{
+        ConfigErrors, Faults, KeyState, Limits, ProjectConfig, ProjectState, SimConfig, UnknownKeys,
+    },
+    fault::{DrawFor, Draws, Fault},
+    quota::{Bucket, Rules, day_number},
+    reply::{HttpReply, JSON, Outcome, SimReply},
+    request::{CredentialFault, Route, SimRequest},
+    stats::{BucketDay, Stats},
+};
+
+/// Quotas, keys, faults and statistics. Pure: a request and a moment go in, a reply comes out.
+///
+/// The same configuration, requests and moments give the same replies. [`SharedWorld`](crate::SharedWorld)
+/// is the handle that a transport and a server play it through.
+///
+/// ```
+/// use http::{HeaderMap, Method};
+/// use keywheel_sim::{ModelConfig, Limits, SimConfig, SimRequest, World};
+///
+/// let config = SimConfig::new().with_model("gemini-x", ModelConfig::free(Limits::new().rpm(15)));
+/// let mut world = World::new(config).unwrap();
+/// let request = SimRequest::new(Method::GET, "/v1beta/models", HeaderMap::new(), "");
+/// let reply = world.handle(&request, "2026-11-30T07:59:59Z".parse().unwrap());
+/// assert_eq!(reply.http.unwrap().status, 403); // no key
+/// ```
+pub struct World {
+    config: SimConfig,
+    draws: Draws,
+    keys: HashMap<Fingerprint, KnownKey>,
+    buckets: HashMap<(usize, String), BucketState>,
+    forced: VecDeque<Fault>,
+    stats: Stats,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct KnownKey {
+    /// Index into the configuration's projects.
+    project: usize,
+    state: KeyState,
+}
+
+/// A bucket and how many requests of each sort it saw today, for drawing faults.
+#[derive(Debug, Default)]
+struct BucketState {
+    bucket: Bucket,
+    day: i32,
+    arrived: u64,
+    counted: u64,
+    refused: u64,
+}
+
+impl World {
+    /// A world in which nothing was spent yet.
+    ///
+    /// # Errors
+    /// All that is wrong with the configuration.
+    pub fn new(config: SimConfig) -> Result<Self, ConfigErrors> {
+        config.check()?;
+        let mut keys = HashMap::new();
+        for (project, it) in config.projects.iter().enumerate() {
+            for key in &it.keys {
+                keys.insert(key.key.fingerprint(), KnownKey { project, state: key.state });
+            }
+        }
+        Ok(Self {
+            draws: Draws::new(config.seed, config.faults.clone()),
+            config,
+            keys,
+            buckets: HashMap::new(),
+            forced: VecDeque::new(),
+            stats: Stats::default(),
+        })
+    }
+
+    /// Decides what happens to a request that arrives at `now`.
+    pub fn handle(&mut self, request: &SimRequest, now: DateTime<Utc>) -> SimReply {
+        let Some(route) = request.route() else {
+            self.stats.note(None, None, &Outcome::NoSuchPath, Some(404), 0);
+            return self.plain(bodies::html_404(), Outcome::NoSuchPath);
+        };
+        let in_array = matches!(route, Route::Call { verb, .. } if verb.errors_in_array());
+        let key = match request.credential() {
+            Ok(key) => key,
+            Err(fault) => {
+                let (cause, body) = credential_fault(fault);
+                return self.turned_away(None, cause, &body, in_array);
+            }
+        };
+        let fingerprint = Fingerprint::of(key);
+        let Some(known) = self.known(fingerprint) else {
+            let body = bodies::invalid_key();
+            return self.turned_away(None, Cause::InvalidKey, &body, in_array);
+        };
+        let project = &self.config.projects[known.project];
+        let refusal = bodies::key_state(known.state, project.number)
+            .or_else(|| bodies::project_state(project.state, project.number, key));
+        if let Some((cause, body)) = refusal {
+            return self.turned_away(Some(fingerprint), cause, &body, in_array);
+        }
+        match route {
+            Route::List => {
+                let size = request.parameter("pageSize").and_then(|size| size.parse().ok());
+                let page = answers::models(
+                    &self.config,
+                    &project.closed_models,
+                    size.unwrap_or(50_usize).clamp(1, 1_000),
+                    request.parameter("pageToken"),
+                );
+                self.looked_up(fingerprint, &page)
+            }
+            Route::Model { model } => match self.config.models.get(model) {
+                Some(config) if !project.closed_models.iter().any(|closed| closed == model) => {
+                    self.looked_up(fingerprint, &answers::model(model, config))
+                }
+                _ => {
+                    let body =
+                        bodies::model_not_found(model, "v1beta", crate::request::Verb::Generate);
+                    self.turned_away(Some(fingerprint), Cause::ModelNotFound, &body, false)
+                }
+            },
+            Route::Call { version, model, verb } => {
+                let call = call::Call {
+                    fingerprint,
+                    project: known.project,
+                    version,
+                    model,
+                    verb,
+                    body: &request.body,
+                };
+                self.call(&call, now)
+            }
+        }
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The configuration as it stands now.
+    #[must_use]
+    pub const fn config(&self) -> &SimConfig {
+        &self.config
+    }
+
+    /// Changes what a project may spend on a model, from now on. What was spent stays spent.
+    ///
+    /// False when there is no such project or model.
+    pub fn set_limits(&mut self, project: &str, model: &str, limits: Limits) -> bool {
+        if !self.config.models.contains_key(model) {
+            return false;
+        }
+        self.change(project, |it| {
+            it.limits.insert(model.to_owned(), limits);
+        })
+    }
+
+    /// Changes whether a project is served. False when there is no such project.
+    pub fn set_project_state(&mut self, project: &str, state: ProjectState) -> bool {
+        self.change(project, |it| it.state = state)
+    }
+
+    /// Changes what is thought of a key. False when no project has it.
+    pub fn set_key_state(&mut self, key: Fingerprint, state: KeyState) -> bool {
+        let Some(known) = self.keys.get_mut(&key) else { return false };
+        known.state = state;
+        true
+    }
+
+    /// Changes what goes wrong, and how often.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.draws.set_faults(faults.clone());
+        self.config.faults = faults;
+    }
+
+    /// Lets the next `times` calls that get so far meet `fault`, whatever the rates say.
+    pub fn force(&mut self, fault: Fault, times: usize) {
+        self.forced.extend(std::iter::repeat_n(fault, times));
+    }
+
+    /// How many answers a project can give for a model on its quota day `date`, at best: its requests per
+    /// day without those that a fault will eat.
+    ///
+    /// `None` when there is no limit per day, or no such project or model. Exact for unary calls of one
+    /// request each; limits per minute and tokens are not looked at.
+    #[must_use]
+    pub fn day_capacity(&self, project: &str, model: &str, date: NaiveDate) -> Option<u64> {
+        let index = self.config.projects.iter().position(|it| it.name == project)?;
+        let limit = self.limits(index, model)?.rpd?;
+        let day = chrono::Datelike::num_days_from_ce(&date);
+        let spoiled = (0..limit).filter(|&number| {
+            let fault = self.draws.on_counted(DrawFor { project, model, day, number });
+            fault.is_some_and(Fault::spoils_unary)
+        });
+        Some(limit - spoiled.count() as u64)
+    }
+
+    /// How many requests of the day a project has left for a model at `now`; `None` as above.
+    #[must_use]
+    pub fn left_today(&self, project: &str, model: &str, now: DateTime<Utc>) -> Option<u64> {
+        let index = self.config.projects.iter().position(|it| it.name == project)?;
+        let limit = self.limits(index, model)?.rpd?;
+        let spent = self.buckets.get(&(index, model.to_owned())).map_or(0, |state| {
+            state.bucket.spent_today(&self.rules(index), now.timestamp_millis())
+        });
+        Some(limit.saturating_sub(spent))
+    }
+
+    fn change(&mut self, project: &str, change: impl FnOnce(&mut ProjectConfig)) -> bool {
+        let Some(it) = self.config.projects.iter_mut().find(|it| it.name == project) else {
+            return false;
+        };
+        change(it);
+        true
+    }
+
+    fn known(&mut self, key: Fingerprint) -> Option<KnownKey> {
+        if let Some(known) = self.keys.get(&key) {
+            return Some(*known);
+        }
+        if self.config.unknown_keys == UnknownKeys::Invalid {
+            return None;
+        }
+        let known = KnownKey { project: self.config.projects.len(), state: KeyState::Ok };
+        self.config.projects.push(ProjectConfig::new(key.to_string()));
+        self.keys.insert(key, known);
+        Some(known)
+    }
+
+    fn rules(&self, project: usize) -> Rules {
+        let project = &self.config.projects[project];
+        Rules {
+            windows: self.config.windows,
+            zone: project.reset_zone,
+            late_ms: project.reset_late_s.saturating_mul(1_000),
+        }
+    }
+
+    fn limits(&self, project: usize, model: &str) -> Option<Limits> {
+        let project = &self.config.projects[project];
+        let model_config = self.config.models.get(model)?;
+        let of_tier = match project.tier {
+            keywheel_core::Tier::Free => model_config.free,
+            keywheel_core::Tier::Paid => model_config.paid,
+        };
+        Some(project.limits.get(model).copied().unwrap_or(of_tier))
+    }
+
+    /// A refusal that has nothing to do with any bucket.
+    fn turned_away(
+        &mut self,
+        key: Option<Fingerprint>,
+        cause: Cause,
+        body: &ErrorBody,
+        in_array: bool,
+    ) -> SimReply {
+        let http = body.reply(in_array);
+        let outcome = Outcome::Refused(cause);
+        self.stats.note(None, key, &outcome, Some(http.status), 0);
+        self.plain(http, outcome)
+    }
+
+    /// An answer that costs no quota.
+    fn looked_up(&mut self, key: Fingerprint, value: &serde_json::Value) -> SimReply {
+        let http = HttpReply::whole(200, JSON, bodies::pretty(value));
+        self.stats.note(None, Some(key), &Outcome::Served, Some(200), 0);
+        self.plain(http, Outcome::Served)
+    }
+
+    const fn plain(&self, http: HttpReply, outcome: Outcome) -> SimReply {
+        SimReply { latency: Duration::ZERO, http: Some(http), outcome }
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World")
+            .field("projects", &self.config.projects.len())
+            .field("keys", &self.keys.len())
+            .field("models", &self.config.models.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+const fn cause_of(fault: CredentialFault) -> Cause {
+    match fault {
+        CredentialFault::Bearer => Cause::InvalidKey,
+        CredentialFault::None | CredentialFault::Several => Cause::CredentialFault,
+    }
+}
+
+fn credential_fault(fault: CredentialFault) -> (Cause, ErrorBody) {
+    let body = match fault {
+        CredentialFault::None => bodies::no_credential(),
+        CredentialFault::Several => bodies::several_credentials(),
+        CredentialFault::Bearer => bodies::unauthenticated(),
+    };
+    (cause_of(fault), body)
+}
+
+/// The bucket's name in the statistics.
+fn bucket_day(project: &str, model: &str, date: NaiveDate) -> BucketDay {
+    BucketDay { project: project.to_owned(), model: model.to_owned(), date }
+}
+
+impl BucketState {
+    /// Starts the counters anew when the day has turned.
+    fn turn(&mut self, rules: &Rules, now_ms: i64) {
+        let day = day_number(rules.day(now_ms));
+        if self.day != day {
+            *self = Self { bucket: std::mem::take(&mut self.bucket), day, ..Self::default() };
+        }
+    }
+}
