@@ -1,0 +1,121 @@
+//! Keeps what the pool knows in a state file that several processes share and `kill -9` cannot tear.
+//!
+//! | to know | look in |
+//! |---|---|
+//! | what stands in the file | [`format`], and `docs/state-file.md` for people |
+//! | how it looks | [`layout`] |
+//! | what the pool hands over and hears back | [`changes`] |
+//! | how changes of several processes come together | [`merge`] |
+//! | what is dropped, bounded, folded | [`tidy`], [`bounds`] |
+//! | where the file is | [`location`] |
+
+pub(crate) mod bounds;
+pub(crate) mod changes;
+pub(crate) mod format;
+mod layout;
+mod memory;
+pub(crate) mod merge;
+mod persister;
+mod record;
+mod tidy;
+pub(crate) mod time;
+pub(crate) mod words;
+
+use std::{fmt, path::PathBuf};
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+pub use memory::MemoryState;
+
+#[expect(unused_imports, reason = "the pool's state takes its pick")]
+pub(crate) use {
+    bounds::Waits,
+    changes::{BucketChange, Changes, DayChange, KeyChange, Shared, Standing},
+    format::{
+        Boundary, BucketEntry, BucketKey, CooldownEntry, Cooldowns, Counts, DayEntry, KeyEntry,
+        LimitEntry, MinuteEntry, ProjectEntry, Quarantine, StateFile, Use,
+    },
+    persister::Persister,
+    time::At,
+    words::{WaitSource, Word},
+};
+
+/// Where the pool keeps what it knows.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub enum StateLocation {
+    /// The file that `KEYWHEEL_STATE` names, else `keywheel/pool.json` in the platform's state folder
+    /// (`$XDG_STATE_HOME` or `~/.local/state` on Linux, the local data folder elsewhere).
+    #[default]
+    Default,
+    /// This file. Its folder is made if need be.
+    File(PathBuf),
+    /// Memory that outlives the pool, for tests and simulated restarts.
+    Memory(MemoryState),
+    /// Nowhere: a restart forgets everything.
+    None,
+}
+
+/// Something about the state file that its owner should know. `Display` says it in a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StateNote {
+    /// The file could not be used and was kept aside; the pool started empty.
+    KeptAside {
+        /// Where the file is now.
+        kept: PathBuf,
+        /// What was wrong with it.
+        fault: String,
+    },
+    /// The file cannot be read or used, and nothing was moved; the pool works, and forgets.
+    Unusable {
+        /// The file, where there is one.
+        path: Option<PathBuf>,
+        /// Why.
+        fault: String,
+    },
+}
+
+impl fmt::Display for StateNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KeptAside { kept, fault } => write!(
+                f,
+                "the state file {fault}; it was kept as {} and the pool started empty",
+                kept.display()
+            ),
+            Self::Unusable { path: Some(path), fault } => write!(
+                f,
+                "the state file {} {fault}; what is learned now is lost at the next restart",
+                path.display()
+            ),
+            Self::Unusable { path: None, fault } => {
+                write!(f, "no state file: {fault}; what is learned now is lost at the next restart")
+            }
+        }
+    }
+}
+
+/// How the state file does.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct StateHealth {
+    /// The file; `None` for state in memory, or none at all.
+    pub path: Option<PathBuf>,
+    /// When it was last written; `None`: not yet by this pool.
+    pub saved_at: Option<DateTime<Utc>>,
+    /// True when everything reported so far is on disk, or as durable as the location allows.
+    pub persisted: bool,
+    /// What went wrong last, since the last successful write.
+    pub error: Option<String>,
+    /// When that began.
+    pub failing_since: Option<DateTime<Utc>>,
+}
+
+/// The state could not be written in time. The attempts go on in the background.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the state is not on disk: {reason}")]
+pub struct StateError {
+    reason: String,
+}
