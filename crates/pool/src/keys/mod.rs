@@ -1,6 +1,21 @@
-//! The keys a pool is built from.
+//! The keys a pool is built from, and where they come from.
+//!
+//! [`KeyLoader`] reads them; the table of variables stands there. Nothing in this module prints a key:
+//! errors and notes name variables, files and lines.
+
+mod dotenv;
+mod loader;
+mod names;
+mod natural;
+mod report;
+#[cfg(test)]
+mod tests;
+mod value;
 
 use keywheel_core::{ApiKey, Fingerprint, Tier};
+
+pub use loader::KeyLoader;
+pub use report::{KeyFault, KeyNote, KeySource, KeysError, NoKeys, Place, Problem, SourceKind};
 
 /// One key, with what its owner told about it.
 ///
@@ -48,4 +63,15 @@ impl KeySpec {
     pub const fn fingerprint(&self) -> Fingerprint {
         self.key.fingerprint()
     }
+}
+
+/// What a [`KeyLoader`] found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadedKeys {
+    /// In the order in which they are to be used. Never empty, no key twice.
+    pub keys: Vec<KeySpec>,
+    /// What the owner should know.
+    pub notes: Vec<KeyNote>,
+    /// Where the loader looked, and how many keys came from each place.
+    pub sources: Vec<KeySource>,
 }

@@ -1,0 +1,518 @@
+//! Finds the keys: in the environment, in `.env`, in key files, in code.
+
+use std::{
+    collections::{BTreeMap, HashMap, btree_map},
+    env, fmt, fs, io,
+    path::{Path, PathBuf},
+};
+
+use keywheel_core::{Fingerprint, Tier};
+
+use super::{
+    KeySpec, LoadedKeys, dotenv,
+    names::{DEFAULT_PREFIX, Names, Role},
+    natural,
+    report::{KeyFault, KeyNote, KeySource, KeysError, NoKeys, Place, Problem, SourceKind, shown},
+    value,
+};
+
+/// Reads keys from the places it is told about, and from nowhere else.
+///
+/// | variable | holds |
+/// |---|---|
+/// | `GEMINI_API_KEY_<SUFFIX>` | one key; read in natural order of the suffix: `_2` before `_10`, numbers before words |
+/// | `GEMINI_API_KEY` | one key |
+/// | `GEMINI_API_KEYS` | several, separated by commas, semicolons or line ends |
+/// | `GOOGLE_API_KEY` | one key |
+/// | `GEMINI_PAID_API_KEY_<SUFFIX>`, `GEMINI_PAID_API_KEY` | one paid key |
+/// | `GEMINI_PROJECT_<SUFFIX>`, `GEMINI_PROJECT` | the quota project of the keys with the same suffix, or without one |
+///
+/// Keys are ordered as in this table; then come key files, then keys given in code. Names are matched
+/// exactly, upper and lower case included; near misses are reported.
+///
+/// A variable of the environment wins over the same one in a `.env` file, also when it is set to nothing:
+/// `GEMINI_API_KEY_3= ./app` leaves that key out. A variable set to nothing is reported and passed over.
+///
+/// ```
+/// use keywheel_pool::keys::KeyLoader;
+///
+/// let variables = [("GEMINI_API_KEY_10", "AQ.EXAMPLE-b"), ("GEMINI_API_KEY_2", "AQ.EXAMPLE-a")];
+/// let loaded = KeyLoader::new().environment(variables).load().unwrap();
+/// assert_eq!(loaded.keys[0].label, "GEMINI_API_KEY_2");
+///
+/// let error = KeyLoader::new().environment([("GEMINI_API_KEY_1", "your-key-here")]).load().unwrap_err();
+/// assert_eq!(error.to_string(), "GEMINI_API_KEY_1: is a placeholder, not a key");
+/// ```
+#[derive(Clone)]
+#[must_use = "nothing is read before `load`"]
+pub struct KeyLoader {
+    prefix: String,
+    process: bool,
+    variables: Vec<(String, String)>,
+    dotenv: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+    code: Vec<KeySpec>,
+}
+
+impl KeyLoader {
+    /// A loader with the prefix `GEMINI_API_KEY` and no place to look in.
+    pub const fn new() -> Self {
+        Self {
+            prefix: String::new(),
+            process: false,
+            variables: Vec::new(),
+            dotenv: Vec::new(),
+            files: Vec::new(),
+            code: Vec::new(),
+        }
+    }
+
+    /// Looks for `<prefix>_<SUFFIX>`, `<prefix>` and `<prefix>S` instead. A last underscore is ignored.
+    ///
+    /// `ACME_API_KEY` also gives `ACME_PAID_API_KEY` and `ACME_PROJECT`. `GOOGLE_API_KEY` is read only with
+    /// the default, `GEMINI_API_KEY`.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Takes these variables as the environment, before any of the process.
+    pub fn environment<N, V>(mut self, variables: impl IntoIterator<Item = (N, V)>) -> Self
+    where
+        N: Into<String>,
+        V: Into<String>,
+    {
+        self.variables
+            .extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
+        self
+    }
+
+    /// Reads the environment of the process, anew at each [`load`](Self::load).
+    pub const fn process_environment(mut self) -> Self {
+        self.process = true;
+        self
+    }
+
+    /// Reads a `.env` file if it is there. Of several, the first one given wins.
+    ///
+    /// The process environment is not touched, and references to other variables (`$NAME`) are refused
+    /// instead of followed.
+    pub fn dotenv(mut self, path: impl Into<PathBuf>) -> Self {
+        self.dotenv.push(path.into());
+        self
+    }
+
+    /// Reads a key file: one key a line, `#` begins a comment. It must exist.
+    pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.files.push(path.into());
+        self
+    }
+
+    /// Adds keys given in code.
+    pub fn keys(mut self, keys: impl IntoIterator<Item = KeySpec>) -> Self {
+        self.code.extend(keys);
+        self
+    }
+
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// [`KeysError::Faults`] with all that is wrong: one fault is enough, since a key left out in silence
+    /// is missed only when the quota runs out. [`KeysError::NoKeys`] if there is no key.
+    pub fn load(&self) -> Result<LoadedKeys, KeysError> {
+        let prefix = if self.prefix.is_empty() { DEFAULT_PREFIX } else { &self.prefix };
+        let mut load = Load::new(Names::new(prefix));
+        if self.process || !self.variables.is_empty() {
+            load.environment(&self.variables, self.process);
+        }
+        for path in &self.dotenv {
+            load.dotenv(&absolute(path));
+        }
+        load.assign();
+        for path in &self.files {
+            load.file(&absolute(path));
+        }
+        load.code(&self.code);
+        load.finish()
+    }
+}
+
+impl Default for KeyLoader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for KeyLoader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the values of the variables: they are what this is all about.
+        f.debug_struct("KeyLoader")
+            .field("prefix", &self.prefix)
+            .field("process", &self.process)
+            .field("variables", &self.variables.len())
+            .field("dotenv", &self.dotenv)
+            .field("files", &self.files)
+            .field("code", &self.code)
+            .finish()
+    }
+}
+
+/// One variable as it will be used.
+struct Assignment {
+    value: String,
+    place: Place,
+    /// Index into the sources.
+    source: usize,
+}
+
+/// What has been gathered so far.
+struct Load {
+    names: Names,
+    /// By name. What the environment sets stands here before any `.env` file is read.
+    assignments: BTreeMap<String, Assignment>,
+    keys: Vec<KeySpec>,
+    by_fingerprint: HashMap<Fingerprint, usize>,
+    faults: Vec<KeyFault>,
+    notes: Vec<KeyNote>,
+    sources: Vec<KeySource>,
+}
+
+impl Load {
+    fn new(names: Names) -> Self {
+        Self {
+            names,
+            assignments: BTreeMap::new(),
+            keys: Vec::new(),
+            by_fingerprint: HashMap::new(),
+            faults: Vec::new(),
+            notes: Vec::new(),
+            sources: Vec::new(),
+        }
+    }
+
+    fn environment(&mut self, given: &[(String, String)], process: bool) {
+        let source = self.source(SourceKind::Environment, true);
+        for (name, value) in given {
+            self.variable(name, value.clone(), source);
+        }
+        if !process {
+            return;
+        }
+        // Not `env::vars`, which panics on a variable that is not UTF-8, whoever it belongs to.
+        for (name, value) in env::vars_os() {
+            let Some(name) = name.to_str() else { continue };
+            match value.into_string() {
+                Ok(value) => self.variable(name, value, source),
+                Err(_) if self.names.role(name) == Role::Other => {}
+                Err(_) => self.fault(Place::Variable(shown(name)), Problem::NotUtf8),
+            }
+        }
+    }
+
+    fn variable(&mut self, name: &str, value: String, source: usize) {
+        if self.names.role(name) == Role::Other {
+            return;
+        }
+        let place = Place::Variable(shown(name));
+        let assignment = Assignment { value, place, source };
+        self.assignments.entry(name.into()).or_insert(assignment);
+    }
+
+    fn dotenv(&mut self, path: &Path) {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.source(SourceKind::DotEnv(path.into()), false);
+                return;
+            }
+            Err(error) => {
+                self.fault(Place::File(path.into()), Problem::Unreadable(error.kind()));
+                return;
+            }
+        };
+        let Some(text) = self.text(path, bytes) else { return };
+        let source = self.source(SourceKind::DotEnv(path.into()), true);
+        let mut lines = HashMap::new();
+        for entry in dotenv::parse(&text) {
+            let place =
+                Place::DotEnv { name: shown(&entry.name), path: path.into(), line: entry.line };
+            let ours = self.names.role(&entry.name) != Role::Other;
+            match entry.value {
+                None if ours => self.fault(place, Problem::Malformed),
+                None => self.notes.push(KeyNote::Malformed(nameless(place))),
+                Some(_) if !ours => {}
+                Some(_) if entry.refers && !self.assignments.contains_key(&entry.name) => {
+                    self.fault(place, Problem::Reference);
+                }
+                Some(value) => {
+                    let first = *lines.entry(entry.name.clone()).or_insert(entry.line);
+                    self.dotenv_variable(entry.name, Assignment { value, place, source }, first);
+                }
+            }
+        }
+    }
+
+    /// `first`: the line on which this file sets the variable for the first time.
+    fn dotenv_variable(&mut self, name: String, new: Assignment, first: usize) {
+        let old = match self.assignments.entry(name) {
+            btree_map::Entry::Vacant(entry) => {
+                entry.insert(new);
+                return;
+            }
+            btree_map::Entry::Occupied(entry) => entry.into_mut(),
+        };
+        if value::trimmed(&old.value) == value::trimmed(&new.value) {
+            return;
+        }
+        if old.source == new.source {
+            self.fault(new.place, Problem::SetTwice { first });
+        } else {
+            self.notes.push(KeyNote::Hidden(new.place));
+        }
+    }
+
+    /// Makes keys of the variables, in the order in which they are to be used.
+    fn assign(&mut self) {
+        let mut assignments: Vec<_> = std::mem::take(&mut self.assignments).into_iter().collect();
+        let names = self.names.clone();
+        assignments.sort_by(|(a, _), (b, _)| {
+            let (a, b) = (rank(names.role(a)), rank(names.role(b)));
+            a.0.cmp(&b.0).then_with(|| natural::compare(a.1, b.1))
+        });
+        let mut projects = Projects::default();
+        for (name, assignment) in &assignments {
+            if let Role::Project { suffix } = names.role(name) {
+                self.project(suffix, assignment, &mut projects);
+            }
+        }
+        for (name, assignment) in &assignments {
+            match names.role(name) {
+                Role::Key { suffix } => {
+                    self.single(name, suffix, assignment, Tier::Free, &mut projects)
+                }
+                Role::Paid { suffix } => {
+                    self.single(name, suffix, assignment, Tier::Paid, &mut projects)
+                }
+                Role::Google => {
+                    self.single(name, GOOGLE_SUFFIX, assignment, Tier::Free, &mut projects)
+                }
+                Role::List => self.list(name, assignment),
+                Role::NoSuffix => self.fault(assignment.place.clone(), Problem::NoSuffix),
+                Role::NearMiss => self.notes.push(KeyNote::NotRead(assignment.place.clone())),
+                Role::Project { .. } | Role::Other => {}
+            }
+        }
+        for (place, name, used) in projects.by_suffix.into_values() {
+            // Names of quota projects are shown, so a key that slipped into one must not get through.
+            if self.keys.iter().any(|spec| spec.key.expose() == name) {
+                self.fault(place, Problem::ProjectName);
+            } else if !used {
+                self.notes.push(KeyNote::ProjectWithoutKey(place));
+            }
+        }
+    }
+
+    fn project(&mut self, suffix: &str, assignment: &Assignment, projects: &mut Projects) {
+        let name = value::trimmed(&assignment.value);
+        let place = assignment.place.clone();
+        if name.is_empty() {
+            self.notes.push(KeyNote::Empty(place));
+        } else if shown(name) != name
+            || name.starts_with("AQ.")
+            || name.starts_with("key:")
+            || name.contains(char::is_control)
+        {
+            self.fault(place, Problem::ProjectName);
+        } else {
+            projects.by_suffix.insert(suffix.into(), (place, name.into(), false));
+        }
+    }
+
+    fn single(
+        &mut self,
+        name: &str,
+        suffix: &str,
+        assignment: &Assignment,
+        tier: Tier,
+        projects: &mut Projects,
+    ) {
+        let place = &assignment.place;
+        match value::key(&assignment.value, &self.names.several()) {
+            None => self.notes.push(KeyNote::Empty(place.clone())),
+            Some(Err(problem)) => self.fault(place.clone(), problem),
+            Some(Ok(key)) => {
+                let project = projects.of(suffix);
+                self.add(
+                    KeySpec { key, label: shown(name), project, tier },
+                    place,
+                    assignment.source,
+                );
+                return;
+            }
+        }
+        // The project is not without a key: its key is the one that is at fault, or switched off.
+        projects.of(suffix);
+    }
+
+    fn list(&mut self, name: &str, assignment: &Assignment) {
+        let found = value::list(&assignment.value);
+        if found.is_empty() {
+            self.notes.push(KeyNote::Empty(assignment.place.clone()));
+        }
+        for (n, item) in found {
+            let label = format!("{}#{n}", shown(name));
+            let mut place = assignment.place.clone();
+            if let Place::Variable(name) | Place::DotEnv { name, .. } = &mut place {
+                name.clone_from(&label);
+            }
+            match item {
+                Ok(key) => self.add(KeySpec::new(key, label), &place, assignment.source),
+                Err(problem) => self.fault(place, problem),
+            }
+        }
+    }
+
+    fn file(&mut self, path: &Path) {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.fault(Place::File(path.into()), Problem::Unreadable(error.kind()));
+                return;
+            }
+        };
+        let Some(text) = self.text(path, bytes) else { return };
+        let source = self.source(SourceKind::File(path.into()), true);
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        for (i, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default();
+            let place = Place::Line { path: path.into(), line: i + 1 };
+            match value::key(line, "a line for each") {
+                None => {}
+                Some(Err(problem)) => self.fault(place, problem),
+                Some(Ok(key)) => {
+                    self.add(KeySpec::new(key, format!("{file}:{}", i + 1)), &place, source);
+                }
+            }
+        }
+    }
+
+    fn code(&mut self, keys: &[KeySpec]) {
+        if keys.is_empty() {
+            return;
+        }
+        let source = self.source(SourceKind::Code, true);
+        for spec in keys {
+            let place = Place::Code(shown(&spec.label));
+            if value::is_example(&spec.key) {
+                self.fault(place, Problem::Placeholder);
+            } else {
+                self.add(spec.clone(), &place, source);
+            }
+        }
+    }
+
+    /// Takes the key, unless it is there already.
+    fn add(&mut self, new: KeySpec, place: &Place, source: usize) {
+        let Some(&index) = self.by_fingerprint.get(&new.fingerprint()) else {
+            self.by_fingerprint.insert(new.fingerprint(), self.keys.len());
+            self.keys.push(new);
+            if let Some(keys) = &mut self.sources[source].keys {
+                *keys += 1;
+            }
+            return;
+        };
+        let old = &mut self.keys[index];
+        let (label, place) = (old.label.clone(), place.clone());
+        if new.project.is_some() && old.project.is_some() && new.project != old.project {
+            self.notes.push(KeyNote::TwoProjects { label: label.clone(), place: place.clone() });
+        }
+        old.project = old.project.take().or(new.project);
+        if new.tier == old.tier {
+            self.notes.push(KeyNote::Duplicate { label, place });
+        } else {
+            old.tier = Tier::Paid;
+            self.notes.push(KeyNote::FreeAndPaid { label, place });
+        }
+    }
+
+    /// The file as text. What is not UTF-8 in it spoils only the values it stands in; the other encoding
+    /// that editors write, UTF-16, spoils everything.
+    fn text(&mut self, path: &Path, bytes: Vec<u8>) -> Option<String> {
+        if bytes.starts_with(&[0xff, 0xfe])
+            || bytes.starts_with(&[0xfe, 0xff])
+            || bytes.contains(&0)
+        {
+            self.fault(Place::File(path.into()), Problem::NotUtf8);
+            return None;
+        }
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn source(&mut self, kind: SourceKind, exists: bool) -> usize {
+        self.sources.push(KeySource { kind, keys: exists.then_some(0) });
+        self.sources.len() - 1
+    }
+
+    fn fault(&mut self, place: Place, problem: Problem) {
+        self.faults.push(KeyFault { place, problem });
+    }
+
+    fn finish(self) -> Result<LoadedKeys, KeysError> {
+        let Self { names, keys, faults, notes, sources, .. } = self;
+        if !faults.is_empty() {
+            return Err(KeysError::Faults(faults));
+        }
+        if keys.is_empty() {
+            return Err(KeysError::NoKeys(NoKeys {
+                looked_for: names.looked_for(),
+                sources,
+                notes,
+            }));
+        }
+        Ok(LoadedKeys { keys, notes, sources })
+    }
+}
+
+/// No variable's suffix: `GOOGLE_API_KEY` has no quota project of its own.
+const GOOGLE_SUFFIX: &str = "=";
+
+/// Names of quota projects by suffix, with where they stand and whether a key asked for them.
+#[derive(Default)]
+struct Projects {
+    by_suffix: BTreeMap<String, (Place, String, bool)>,
+}
+
+impl Projects {
+    fn of(&mut self, suffix: &str) -> Option<String> {
+        let (_, name, used) = self.by_suffix.get_mut(suffix)?;
+        *used = true;
+        Some(name.clone())
+    }
+}
+
+/// Where a variable stands in the order of keys.
+fn rank(role: Role<'_>) -> (u8, &str) {
+    match role {
+        Role::Key { suffix: "" } => (1, ""),
+        Role::Key { suffix } => (0, suffix),
+        Role::List => (2, ""),
+        Role::Google => (3, ""),
+        Role::Paid { suffix: "" } => (5, ""),
+        Role::Paid { suffix } => (4, suffix),
+        Role::Project { suffix } => (6, suffix),
+        Role::NoSuffix | Role::NearMiss | Role::Other => (7, ""),
+    }
+}
+
+/// A malformed line may begin with anything, a key included.
+fn nameless(place: Place) -> Place {
+    match place {
+        Place::DotEnv { path, line, .. } => Place::DotEnv { name: String::new(), path, line },
+        place => place,
+    }
+}
+
+/// So that an error names a file the reader can find.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.into())
+}
