@@ -10,6 +10,7 @@
 pub mod api;
 pub mod classify;
 pub mod http;
+pub mod sse;
 pub mod transport;
 pub mod upstream;
 
