@@ -4,15 +4,20 @@
 //! |---|---|
 //! | what a request and an answer hold | [`api`] |
 //! | what a reply means | [`classify`](mod@classify) |
+//! | the same as JSON, for people and other languages | [`explain`](mod@explain) |
 //! | where a request goes, and how its URL and headers are built | [`upstream`] |
 //! | how a request reaches the network, and how tests stand in for it | [`transport`], [`http`](mod@http) |
 
 pub mod api;
 pub mod classify;
+pub mod explain;
 pub mod http;
 pub mod sse;
+pub mod stream;
+pub mod testing;
 pub mod transport;
 pub mod upstream;
 
 pub use classify::{Asked, Dialect, Kind, Reply, Retry, Verdict, classify};
+pub use explain::{explain, explain_bytes};
 pub use transport::{Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse};

@@ -1,36 +1,264 @@
 //! What a provider's reply means: one pure function, [`classify`].
+//!
+//! | to know | look in |
+//! |---|---|
+//! | which reply is what, and why | `rules.rs`: an ordered table |
+//! | the words of the answer | `verdict.rs` |
+//! | how an error is found in whatever wraps it | `body.rs`, over `scan.rs` |
+//! | which quota a reply names, and for how long | `quota.rs` |
+//! | durations, dates and epochs | `delay.rs` |
+//! | what is read from prose | `message.rs` |
+//! | what is read from headers | `headers.rs` |
+//!
+//! The evidence behind each rule is the published corpus: `corpus/` at the root of the repository.
 
 use chrono::{DateTime, Utc};
-use keywheel_core::{Cause, Effect, Scope, Wait};
+use keywheel_core::{Cause, Effect, LimitSeen, Scope, Wait, scrub};
 
+mod body;
+mod delay;
+mod headers;
+mod message;
+mod quota;
+mod rpc_status;
+mod rules;
+mod scan;
 mod verdict;
 
 pub use verdict::{Asked, Dialect, Kind, Reply, Retry, UnknownDialect, Verdict};
 
+use body::{Facts, Shape};
+use headers::RateHeaders;
+use message::{Lower, Span};
+use quota::{Seen, Stated};
+use rules::{Case, Finding, RULES};
+
+/// How much of the server's words a verdict keeps, in characters.
+const LONGEST_MESSAGE: usize = 500;
+
 /// Says what `reply` means. Never fails: any bytes get a verdict.
+///
+/// Of a large body only the first and the last 64 KB are looked at. Every wait in the verdict is at most 25
+/// hours. `now` serves to read dates. Nothing in the verdict looks like a key, even when the body repeats one.
+///
+/// ```
+/// use http::HeaderMap;
+/// use keywheel_core::Cause;
+/// use keywheel_provider::{Asked, Dialect, Kind, Reply, classify};
+///
+/// let body = br#"{"error": {"code": 400, "message": "API key not valid. Please pass a valid API key."}}"#;
+/// let reply = Reply { status: 400, headers: &HeaderMap::new(), body };
+/// let now = "2026-11-30T07:12:03Z".parse().unwrap();
+/// let verdict = classify(Dialect::Gemini, &reply, &Asked::default(), now);
+/// assert_eq!(verdict.kind, Kind::Refused(Cause::InvalidKey));
+/// assert!(verdict.key_is_dead);
+/// ```
 pub fn classify(
-    _dialect: Dialect,
+    dialect: Dialect,
     reply: &Reply<'_>,
-    _asked: &Asked<'_>,
-    _now: DateTime<Utc>,
+    asked: &Asked<'_>,
+    now: DateTime<Utc>,
 ) -> Verdict {
-    let served = (200..300).contains(&reply.status);
-    let kind = if served { Kind::Served } else { Kind::Refused(Cause::ServerError) };
+    let success = (200..300).contains(&reply.status);
+    let facts = Facts::read(reply.body, success);
+    let headers = RateHeaders::read(reply.headers, &facts.headers, now);
+    if success && !facts.error && facts.shape != Shape::Html {
+        return served(reply.status, &headers);
+    }
+    let lower = Lower::of(&facts.messages);
+    let stated = Stated::read(&facts, &headers);
+    let status = status_of(reply.status, &facts);
+    let about_quota = rules::is_about_quota(status, &facts, dialect);
+    let seen = match about_quota && facts.shape != Shape::Html {
+        true => quota::seen(&facts, &headers, dialect, &stated, &lower),
+        false => Vec::new(),
+    };
+    let http = reply.status;
+    let case = Case {
+        http,
+        status,
+        facts: &facts,
+        lower: &lower,
+        headers: &headers,
+        asked,
+        stated,
+        seen: &seen,
+        about_quota,
+    };
+    let (rule, finding) = first_match(&case);
+    let effects = effects(&case, &finding);
+    let mut evidence = vec![format!("rule {rule}: {}", finding.tell)];
+    evidence.extend(more_evidence(&case, &finding));
     Verdict {
-        kind,
-        effects: if served {
-            Vec::new()
-        } else {
-            vec![Effect::new(Scope::Model, Cause::ServerError, Wait::None)]
-        },
-        limits: Vec::new(),
+        kind: Kind::Refused(finding.cause),
+        effects,
+        limits: limits(&seen, &headers),
+        key_is_dead: finding.key_is_dead,
+        retry: finding.retry,
+        named_quota: seen.iter().any(|seen| !seen.guessed),
+        project_number: facts.project.clone(),
+        clamped: stated.clamped,
+        message: spoken(facts.messages.first().map_or("", String::as_str)),
+        fix: finding.fix,
+        evidence,
+    }
+}
+
+fn served(status: u16, headers: &RateHeaders) -> Verdict {
+    Verdict {
+        kind: Kind::Served,
+        effects: Vec::new(),
+        limits: limits(&[], headers),
         key_is_dead: false,
-        retry: if served { Retry::Never } else { Retry::BackOff },
+        retry: Retry::Never,
         named_quota: false,
         project_number: None,
         clamped: false,
         message: String::new(),
         fix: None,
-        evidence: vec![format!("HTTP status {}", reply.status)],
+        evidence: vec![format!("HTTP status {status} and no error in the body")],
     }
+}
+
+/// What the body says of its own status beats what stands in front of it: gateways and streams wrap errors
+/// into replies of other statuses.
+fn status_of(http: u16, facts: &Facts) -> u16 {
+    let code = facts.code.filter(|code| *code >= 400);
+    let named = || facts.rpc.map(|rpc| rpc.http);
+    let words = || facts.words.iter().find_map(|word| status_of_word(word));
+    code.or_else(named).unwrap_or(if http >= 300 { http } else { words().unwrap_or(http) })
+}
+
+/// Codes in words, where no status comes with them: in streams, and from the Interactions API.
+fn status_of_word(word: &str) -> Option<u16> {
+    match word {
+        "rate_limit_exceeded"
+        | "rate_limit_error"
+        | "quota_exceeded"
+        | "insufficient_quota"
+        | "spend_limit_exceeded" => Some(429),
+        "overloaded_error" | "unavailable" | "service_unavailable" => Some(503),
+        "server_error" | "api_error" | "internal" | "internal_error" => Some(500),
+        "deadline_exceeded" | "timeout_error" => Some(504),
+        "cancelled" => Some(499),
+        "authentication" | "authentication_error" | "invalid_api_key" => Some(401),
+        "permission_denied" | "permission_error" => Some(403),
+        "not_found" | "not_found_error" | "model_not_found" => Some(404),
+        "request_too_large" => Some(413),
+        "invalid_request"
+        | "invalid_request_error"
+        | "parameter_unknown"
+        | "failed_precondition" => Some(400),
+        _ => None,
+    }
+}
+
+fn first_match(case: &Case<'_>) -> (&'static str, Finding) {
+    let found = RULES.iter().find_map(|(name, rule)| Some((*name, rule(case)?)));
+    found.expect("the table's last rule matches everything")
+}
+
+/// The headline's effect, then those of every other quota that is exceeded.
+fn effects(case: &Case<'_>, finding: &Finding) -> Vec<Effect> {
+    let mut effects = vec![Effect::new(finding.scope, finding.cause, finding.wait)];
+    let about_quotas = matches!(
+        finding.cause,
+        Cause::FreeTierNotAvailable
+            | Cause::ToolQuota
+            | Cause::PerDayRequests
+            | Cause::PerDayTokens
+            | Cause::RequestTooLarge
+            | Cause::PerMinuteTokens
+            | Cause::PerMinuteRequests
+    );
+    if !about_quotas {
+        return effects;
+    }
+    let beside_a_day = case.seen.iter().any(|seen| seen.span == Span::Day && !seen.tool);
+    for seen in case.seen {
+        let Some(effect) = effect_of(seen, case, beside_a_day) else { continue };
+        let same = |known: &&mut Effect| (known.scope, known.cause) == (effect.scope, effect.cause);
+        match effects.iter_mut().find(same) {
+            Some(known) => known.wait = longer(known.wait, effect.wait),
+            None => effects.push(effect),
+        }
+    }
+    effects
+}
+
+fn effect_of(seen: &Seen, case: &Case<'_>, beside_a_day: bool) -> Option<Effect> {
+    if seen.tool {
+        let wait = Wait::Stated(std::time::Duration::from_hours(1));
+        return Some(Effect::new(Scope::Tool, Cause::ToolQuota, wait));
+    }
+    if seen.value == Some(0) {
+        return Some(Effect::new(Scope::Bucket, Cause::FreeTierNotAvailable, Wait::None));
+    }
+    if seen.is_too_small_for(case.asked.tokens) {
+        return Some(Effect::new(Scope::Request, Cause::RequestTooLarge, Wait::None));
+    }
+    Some(Effect::new(Scope::Bucket, seen.cause()?, seen.wait(&case.stated, beside_a_day)))
+}
+
+/// The longer of two waits for the same cause; what cannot be compared stays as it was.
+fn longer(known: Wait, other: Wait) -> Wait {
+    match (known, other) {
+        (Wait::Stated(known), Wait::Stated(other)) => Wait::Stated(known.max(other)),
+        (known, _) => known,
+    }
+}
+
+fn limits(seen: &[Seen], headers: &RateHeaders) -> Vec<LimitSeen> {
+    let mut limits: Vec<LimitSeen> = Vec::new();
+    for limit in seen.iter().filter_map(Seen::limit) {
+        if !limits.contains(&limit) {
+            limits.push(limit);
+        }
+    }
+    for quota in &headers.quotas {
+        let Some(dimension) = quota.dimension() else { continue };
+        let Some(value) = quota.limit.and_then(|limit| u64::try_from(limit).ok()) else { continue };
+        if !limits.iter().any(|known| known.dimension == dimension) {
+            limits.push(LimitSeen::new(dimension, value));
+        }
+    }
+    limits
+}
+
+/// What else the verdict went by, for whoever wonders about it.
+fn more_evidence<'a>(
+    case: &'a Case<'_>,
+    finding: &'a Finding,
+) -> impl Iterator<Item = String> + 'a {
+    let others = case.seen.iter().filter(|seen| seen.tell != finding.tell).map(|seen| {
+        let value = seen.value.map(|value| format!(", limit {value}")).unwrap_or_default();
+        let taught = if seen.guessed { ", window guessed: teaches no limit" } else { "" };
+        format!("also exceeded: {}{value}{taught}", seen.tell)
+    });
+    let guessed = case.seen.iter().filter(|seen| seen.guessed && seen.tell == finding.tell);
+    let guessed = guessed.map(|seen| match seen.value {
+        Some(value) => format!("limit {value} seen, but not for which window: not learned"),
+        None => "the window is a guess".to_owned(),
+    });
+    let stated = case.stated.wait.map(|wait| {
+        let believed = match finding.wait {
+            Wait::Stated(_) if finding.cause != Cause::Billing => "",
+            _ => ", not believed",
+        };
+        let clamped =
+            if case.stated.clamped { ", cut to the longest that is believed" } else { "" };
+        format!("stated wait {:.3} s{believed}{clamped}", wait.as_secs_f64())
+    });
+    others.chain(guessed).chain(stated)
+}
+
+/// What the server said, fit for a log.
+fn spoken(text: &str) -> String {
+    // A little more than is kept, so that a key at the edge is still recognised.
+    let text = scrub::scrub(first_chars(text, LONGEST_MESSAGE + 100), &[]);
+    first_chars(&text, LONGEST_MESSAGE).to_owned()
+}
+
+fn first_chars(text: &str, most: usize) -> &str {
+    text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
 }

@@ -46,9 +46,11 @@ impl FromStr for Dialect {
     fn from_str(text: &str) -> Result<Self, UnknownDialect> {
         match text.trim().to_ascii_lowercase().as_str() {
             "gemini" | "google" => Ok(Self::Gemini),
-            "openai" | "openai-compat" | "openai-compatible" | "groq" | "openrouter" | "anthropic"
-            | "mistral" | "cerebras" | "azure" | "moonshot" | "kimi" | "deepseek" | "together"
-            | "fireworks" | "xai" | "perplexity" | "ollama" | "vllm" => Ok(Self::OpenAi),
+            "openai" | "openai-compat" | "openai-compatible" | "groq" | "openrouter"
+            | "anthropic" | "mistral" | "cerebras" | "azure" | "moonshot" | "kimi" | "deepseek"
+            | "together" | "fireworks" | "xai" | "perplexity" | "ollama" | "vllm" => {
+                Ok(Self::OpenAi)
+            }
             _ => Err(UnknownDialect(text.into())),
         }
     }

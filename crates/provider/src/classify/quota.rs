@@ -1,0 +1,362 @@
+//! Which quotas a reply says are exceeded, and what each means.
+//!
+//! The order of trust: Google's `quotaId`, its metric, the window that the text names, a code in words, the
+//! headers. What is guessed teaches no limit.
+
+use std::time::Duration;
+
+use keywheel_core::{Cause, Dimension, LimitSeen, Tier, Wait, Window};
+
+use super::{
+    body::{Facts, Violation},
+    delay,
+    headers::{self, RateHeaders},
+    message::{self, LimitLine, Lower, Span, Unit},
+    verdict::Dialect,
+};
+
+/// The server stamps and cuts its times; a wait that ends exactly then is a little too short.
+const MARGIN: Duration = Duration::from_millis(500);
+/// Up to here a hint in a Gemini per-day refusal counts down to the end of the minute, not of the day.
+pub(super) const SHORT_HINT: Duration = Duration::from_mins(10);
+
+/// One quota that is exceeded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) unit: Unit,
+    pub(super) span: Span,
+    /// True when the reply does not name the window: minute is the guess.
+    pub(super) guessed: bool,
+    /// True when the quota is a tool's, not a model's.
+    pub(super) tool: bool,
+    /// True for Google's own quotas, whose short per-day hints are not to be believed.
+    pub(super) google: bool,
+    pub(super) value: Option<u64>,
+    /// What this request alone asks for, where the body tells.
+    pub(super) requested: Option<u64>,
+    pub(super) model: Option<String>,
+    pub(super) id: Option<String>,
+    pub(super) metric: Option<String>,
+    /// The words that say so.
+    pub(super) tell: String,
+}
+
+/// How long the server says to wait.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Stated {
+    pub(super) wait: Option<Duration>,
+    /// True when it was longer than is believed of any server.
+    pub(super) clamped: bool,
+}
+
+impl Stated {
+    /// The longest of all hints: none is undercut. Zero states nothing, or a client would spin.
+    pub(super) fn read(facts: &Facts, headers: &RateHeaders) -> Self {
+        let message = facts.messages.iter().filter_map(|text| message::stated_wait(text)).max();
+        let said = message.max(facts.retry_info).max(headers.retry_after);
+        let reset = || headers.exhausted().and_then(|quota| quota.reset);
+        let said = said.filter(|wait| !wait.is_zero()).or_else(reset).filter(|w| !w.is_zero());
+        Self {
+            wait: said.map(|wait| wait.min(delay::LONGEST)),
+            clamped: said.is_some_and(|wait| wait > delay::LONGEST),
+        }
+    }
+
+    pub(super) fn is_long(&self) -> bool {
+        self.wait.is_some_and(|wait| wait > SHORT_HINT)
+    }
+}
+
+/// All quotas that the reply names, the body's own names first.
+pub(super) fn seen(
+    facts: &Facts,
+    headers: &RateHeaders,
+    dialect: Dialect,
+    stated: &Stated,
+    lower: &Lower<'_>,
+) -> Vec<Seen> {
+    let lines: Vec<_> = facts.messages.iter().flat_map(|text| message::limit_lines(text)).collect();
+    if !facts.violations.is_empty() {
+        return from_violations(&facts.violations, &lines, stated);
+    }
+    let lower = lower.text();
+    let mut found = if lines.iter().any(|line| line.metric.is_some() || dialect == Dialect::Gemini)
+    {
+        from_lines(&lines, stated)
+    } else {
+        Vec::new()
+    };
+    if found.iter().all(|seen| seen.guessed)
+        && let Some(named) = from_window(lower, headers, &lines)
+    {
+        // A text that names the window itself beats a guess from its metric.
+        found = vec![named];
+    }
+    if found.is_empty() {
+        found.extend(from_headers(headers));
+    }
+    if found.is_empty() {
+        found.extend(from_words(facts, dialect, lower));
+    }
+    found
+}
+
+fn from_violations(
+    violations: &[Violation],
+    lines: &[LimitLine<'_>],
+    stated: &Stated,
+) -> Vec<Seen> {
+    let mut all: Vec<Seen> = violations
+        .iter()
+        .enumerate()
+        .map(|(at, violation)| {
+            let line = line_for(violation, at, violations.len(), lines);
+            let value = violation.value.or_else(|| line.map(|line| line.value));
+            let model = violation.model.clone().or_else(|| line?.model.map(str::to_owned));
+            let id = violation.id.as_deref().unwrap_or("");
+            let metric = violation.metric.as_deref().or_else(|| line?.metric).unwrap_or("");
+            named(id, metric, violation.unit.as_deref(), value, model, stated)
+        })
+        .collect();
+    if all_at_once_without_values(&all) {
+        for seen in &mut all {
+            seen.value = Some(0);
+            seen.tell += ", and minute and day together without any value";
+        }
+    }
+    all
+}
+
+fn from_lines(lines: &[LimitLine<'_>], stated: &Stated) -> Vec<Seen> {
+    let each = lines.iter().map(|line| {
+        let model = line.model.map(str::to_owned);
+        named("", line.metric.unwrap_or(""), None, Some(line.value), model, stated)
+    });
+    each.collect()
+}
+
+/// The text's line about a violation: the same place in the list, or the same metric throughout.
+fn line_for<'a>(
+    violation: &Violation,
+    at: usize,
+    of: usize,
+    lines: &'a [LimitLine<'a>],
+) -> Option<&'a LimitLine<'a>> {
+    let metric = violation.metric.as_deref();
+    if lines.len() == of
+        && (metric.is_none() || lines[at].metric.is_none() || metric == lines[at].metric)
+    {
+        return lines.get(at);
+    }
+    let mut same = lines.iter().filter(|line| metric.is_none() || line.metric == metric);
+    let first = same.next()?;
+    same.all(|line| line.value == first.value).then_some(first)
+}
+
+/// `quotaValue` is left out when the limit is 0, and some bodies have no text about it either. Nobody uses up
+/// a minute and a day in the same request.
+///
+/// Source: <https://github.com/google-gemini/gemini-cli/issues/8437>
+fn all_at_once_without_values(all: &[Seen]) -> bool {
+    let has = |span| all.iter().any(|seen| seen.span == span && seen.id.is_some());
+    all.iter().all(|seen| seen.value.is_none()) && has(Span::Day) && has(Span::Minute)
+}
+
+/// A quota that Google names by id or metric.
+fn named(
+    id: &str,
+    metric: &str,
+    quota_unit: Option<&str>,
+    value: Option<u64>,
+    model: Option<String>,
+    stated: &Stated,
+) -> Seen {
+    let (span, tell) = span_of(id, metric, quota_unit);
+    let guess = if stated.is_long() { Span::Day } else { Span::Minute };
+    let tell = tell.unwrap_or_else(|| match (metric, stated.is_long()) {
+        (_, true) => format!("{metric} with a stated wait of over 10 minutes"),
+        ("", _) => "a limit without metric or id".to_owned(),
+        (metric, _) => format!("metric {metric} without id"),
+    });
+    Seen {
+        unit: unit_of(id, metric),
+        span: span.unwrap_or(guess),
+        guessed: span.is_none(),
+        tool: is_tool(id) || is_tool(metric),
+        google: true,
+        value,
+        requested: None,
+        model,
+        id: (!id.is_empty()).then(|| id.to_owned()),
+        metric: (!metric.is_empty()).then(|| metric.to_owned()),
+        tell,
+    }
+}
+
+/// The window in a quota's name, read by substring: the ids come with many prefixes and suffixes.
+fn span_of(id: &str, metric: &str, quota_unit: Option<&str>) -> (Option<Span>, Option<String>) {
+    const IDS: [(&str, Span); 5] = [
+        ("PerDay", Span::Day),
+        ("PerMinute", Span::Minute),
+        ("Daily", Span::Day),
+        ("PerHour", Span::Hour),
+        ("PerSecond", Span::Minute),
+    ];
+    if let Some((words, span)) = IDS.into_iter().find(|(words, _)| id.contains(words)) {
+        return (Some(span), Some(format!("quotaId {id} has {words}")));
+    }
+    let metrics = [("per_day", Span::Day), ("per_minute", Span::Minute), ("per_hour", Span::Hour)];
+    if let Some((words, span)) = metrics.into_iter().find(|(words, _)| metric.contains(words)) {
+        return (Some(span), Some(format!("metric {metric} has {words}")));
+    }
+    match quota_unit {
+        Some(unit) if unit.contains("/d/") => (Some(Span::Day), Some(format!("quota_unit {unit}"))),
+        Some(unit) if unit.contains("/min/") => {
+            (Some(Span::Minute), Some(format!("quota_unit {unit}")))
+        }
+        _ => (None, None),
+    }
+}
+
+fn unit_of(id: &str, metric: &str) -> Unit {
+    if id.contains("Token") || metric.contains("token") {
+        Unit::Tokens
+    } else if id.contains("Images") || metric.contains("images") {
+        Unit::Images
+    } else {
+        Unit::Requests
+    }
+}
+
+/// Search grounding and its like have quotas of their own; the model's goes on without them.
+fn is_tool(name: &str) -> bool {
+    const TOOLS: [&str; 8] =
+        ["grounding", "Grounding", "search", "Search", "url_context", "UrlContext", "maps", "Maps"];
+    TOOLS.into_iter().any(|tool| name.contains(tool))
+}
+
+/// A quota of which the text names the window: Google's old style, and other providers.
+fn from_window(lower: &str, headers: &RateHeaders, lines: &[LimitLine<'_>]) -> Option<Seen> {
+    let (span, unit, words) = message::span(lower)?;
+    // Google's old texts name no number, and "limit" stands before words.
+    let google = lower.contains("googleapis.com");
+    let value = if google {
+        None
+    } else {
+        let limit = message::amount_after(lower, "limit");
+        limit.or_else(|| lines.first().map(|line| line.value)).or_else(|| headers.bare_limit())
+    };
+    let requested = message::amount_after(lower, "requested");
+    let tell = format!("the text says \"{words}\"");
+    Some(Seen { value, requested, google, ..plain(unit, span, tell) })
+}
+
+fn from_headers(headers: &RateHeaders) -> Option<Seen> {
+    let quota = headers.exhausted()?;
+    let (unit, span) = (quota.unit?, quota.window()?);
+    let value = quota.limit.and_then(|limit| u64::try_from(limit).ok());
+    Some(Seen { value, ..plain(unit, span, "the headers say that nothing remains".to_owned()) })
+}
+
+/// The Interactions API has codes in words; others name the quota but not its window.
+fn from_words(facts: &Facts, dialect: Dialect, lower: &str) -> Option<Seen> {
+    let is = |word: &str| facts.words.iter().any(|known| known == word);
+    if is("quota_exceeded") && dialect == Dialect::Gemini {
+        let tell = "code quota_exceeded, the daily one of the Interactions API";
+        return Some(Seen { google: true, ..plain(Unit::Requests, Span::Day, tell.to_owned()) });
+    }
+    if is("rate_limit_exceeded") && dialect == Dialect::Gemini {
+        let tell = "code rate_limit_exceeded, the one per minute of the Interactions API";
+        return Some(plain(Unit::Requests, Span::Minute, tell.to_owned()));
+    }
+    if let Some((span, unit, words)) = facts.words.iter().find_map(|word| message::span(word)) {
+        return Some(plain(unit, span, format!("a code has \"{words}\"")));
+    }
+    let (unit, words) = message::unit_of_rate_limit(lower)?;
+    let tell = format!("the text says \"{words}\" and no window");
+    Some(Seen { guessed: true, ..plain(unit, Span::Minute, tell) })
+}
+
+fn plain(unit: Unit, span: Span, tell: String) -> Seen {
+    Seen {
+        unit,
+        span,
+        guessed: false,
+        tool: false,
+        google: false,
+        value: None,
+        requested: None,
+        model: None,
+        id: None,
+        metric: None,
+        tell,
+    }
+}
+
+impl Seen {
+    /// The cause, apart from zero limits and tools; `None` for windows the pool does not count.
+    pub(super) const fn cause(&self) -> Option<Cause> {
+        match (self.span, self.unit) {
+            (Span::Day, Unit::Tokens) => Some(Cause::PerDayTokens),
+            (Span::Day, _) => Some(Cause::PerDayRequests),
+            (Span::Minute, Unit::Tokens) => Some(Cause::PerMinuteTokens),
+            (Span::Minute, _) => Some(Cause::PerMinuteRequests),
+            (Span::Hour, _) => None,
+        }
+    }
+
+    /// How long, given what the server states. `beside_a_day`: a per-day quota is exceeded too, and a long
+    /// wait is that one's.
+    pub(super) fn wait(&self, stated: &Stated, beside_a_day: bool) -> Wait {
+        match (self.span, stated.wait) {
+            (Span::Day, Some(wait)) if !self.google || wait > SHORT_HINT => Wait::Stated(wait),
+            (Span::Day, _) => Wait::Reset(Window::Day),
+            (Span::Minute, Some(wait)) if !(beside_a_day && stated.is_long()) => {
+                Wait::Stated((wait + MARGIN).min(delay::LONGEST))
+            }
+            (Span::Minute, _) => Wait::Reset(Window::Minute),
+            (Span::Hour, Some(wait)) => Wait::Stated(wait),
+            (Span::Hour, None) => Wait::Ladder,
+        }
+    }
+
+    /// True when this request alone asks for more than the limit.
+    pub(super) fn is_too_small_for(&self, asked: Option<u64>) -> bool {
+        let ask = self.requested.or(asked);
+        let fits = match (ask, self.value) {
+            (Some(ask), Some(limit)) => ask <= limit,
+            _ => true,
+        };
+        self.unit == Unit::Tokens && self.value != Some(0) && !fits
+    }
+
+    /// The limit, where it is named beyond doubt.
+    pub(super) fn limit(&self) -> Option<LimitSeen> {
+        if self.guessed || self.tool {
+            return None;
+        }
+        let dimension: Dimension = headers::dimension(self.unit, self.span)?;
+        Some(LimitSeen {
+            dimension,
+            value: self.value?,
+            tier: self.tier(),
+            model: self.model.clone(),
+            quota_id: self.id.clone(),
+            metric: self.metric.clone(),
+        })
+    }
+
+    fn tier(&self) -> Option<Tier> {
+        let has = |words: [&str; 2]| {
+            self.id.as_deref().is_some_and(|id| id.contains(words[0]))
+                || self.metric.as_deref().is_some_and(|metric| metric.contains(words[1]))
+        };
+        if has(["FreeTier", "free_tier"]) {
+            Some(Tier::Free)
+        } else if has(["PaidTier", "paid_tier"]) {
+            Some(Tier::Paid)
+        } else {
+            None
+        }
+    }
+}

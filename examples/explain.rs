@@ -1,0 +1,39 @@
+//! What does this reply mean? Reads one case as JSON on standard input, prints the verdict as JSON.
+//!
+//! ```sh
+//! cargo run --release --example explain < corpus/gemini/003-rpd-free20-retry-39ms-after-waiting.json
+//! ```
+//!
+//! A case has `status`, `headers` and `body`, and optionally `asked {model, tokens, tools}`, `provider` and
+//! `now`. Input that is no such object is explained as the body of a reply without a status; that is said on
+//! standard error, and the exit code is 2.
+
+use std::{
+    io::{Read as _, Write as _},
+    process::ExitCode,
+};
+
+use keywheel_core::{Clock as _, SystemClock};
+use keywheel_provider::{explain, explain_bytes};
+use serde_json::{Value, json};
+
+fn main() -> Result<ExitCode, std::io::Error> {
+    let mut input = Vec::new();
+    std::io::stdin().read_to_end(&mut input)?;
+    let now = SystemClock.now();
+    let (verdict, code) = match serde_json::from_slice(&input) {
+        Ok(Value::Object(case)) => (explain(&case, now), ExitCode::SUCCESS),
+        Ok(_) => (explain_bytes(&input, now), not_a_case("not a JSON object")),
+        Err(error) => (explain_bytes(&input, now), not_a_case(&error.to_string())),
+    };
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, &verdict)?;
+    out.write_all(b"\n")?;
+    Ok(code)
+}
+
+fn not_a_case(why: &str) -> ExitCode {
+    let hint = "expected {\"status\": 429, \"headers\": {}, \"body\": \"…\"}; explained as a bare body";
+    eprintln!("{}", json!({ "error": why, "hint": hint }));
+    ExitCode::from(2)
+}
