@@ -10,6 +10,7 @@
 //! | how quotas are counted | [`quota`] |
 //! | which faults there are | [`fault`] |
 //! | what was counted | [`stats`] |
+//! | how strategies compare over a day | [`day`] |
 //!
 //! ```
 //! use std::sync::Arc;
@@ -29,6 +30,7 @@
 mod answers;
 mod bodies;
 pub mod config;
+pub mod day;
 pub mod fault;
 mod prompt;
 pub mod quota;

@@ -43,7 +43,8 @@ pub struct World {
     config: SimConfig,
     draws: Draws,
     keys: HashMap<Fingerprint, KnownKey>,
-    buckets: HashMap<(usize, String), BucketState>,
+    /// By project, then by model.
+    buckets: Vec<HashMap<String, BucketState>>,
     forced: VecDeque<Fault>,
     stats: Stats,
 }
@@ -82,7 +83,7 @@ impl World {
             draws: Draws::new(config.seed, config.faults.clone()),
             config,
             keys,
-            buckets: HashMap::new(),
+            buckets: Vec::new(),
             forced: VecDeque::new(),
             stats: Stats::default(),
         })
@@ -216,11 +217,34 @@ impl World {
     #[must_use]
     pub fn left_today(&self, project: &str, model: &str, now: DateTime<Utc>) -> Option<u64> {
         let index = self.config.projects.iter().position(|it| it.name == project)?;
-        let limit = self.limits(index, model)?.rpd?;
-        let spent = self.buckets.get(&(index, model.to_owned())).map_or(0, |state| {
-            state.bucket.spent_today(&self.rules(index), now.timestamp_millis())
+        self.left_of(index, model, now)
+    }
+
+    /// True while some project has requests of its day left for a model, whatever its minute says.
+    #[must_use]
+    pub fn any_left_today(&self, model: &str, now: DateTime<Utc>) -> bool {
+        (0..self.config.projects.len())
+            .any(|project| self.left_of(project, model, now).is_none_or(|left| left > 0))
+    }
+
+    fn left_of(&self, project: usize, model: &str, now: DateTime<Utc>) -> Option<u64> {
+        let limit = self.limits(project, model)?.rpd?;
+        let state = self.buckets.get(project).and_then(|models| models.get(model));
+        let spent = state.map_or(0, |state| {
+            state.bucket.spent_today(&self.rules(project), now.timestamp_millis())
         });
         Some(limit.saturating_sub(spent))
+    }
+
+    fn bucket(&mut self, project: usize, model: &str) -> &mut BucketState {
+        if self.buckets.len() <= project {
+            self.buckets.resize_with(project + 1, HashMap::new);
+        }
+        let models = &mut self.buckets[project];
+        if !models.contains_key(model) {
+            models.insert(model.to_owned(), BucketState::default());
+        }
+        models.get_mut(model).expect("inserted if it was not there")
     }
 
     fn change(&mut self, project: &str, change: impl FnOnce(&mut ProjectConfig)) -> bool {

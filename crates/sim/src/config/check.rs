@@ -21,9 +21,10 @@ pub(super) fn faults(config: &SimConfig) -> Vec<String> {
             faults.push(format!("{place}.name: {:?} is there twice", project.name));
         }
         models(config, project, &place, &mut faults);
-        for (k, key) in project.keys.iter().enumerate() {
-            if !keys.insert(key.key.fingerprint()) {
-                faults.push(format!("{place}.keys[{}]: is there twice", k + 1));
+        for key in &project.keys {
+            let fingerprint = key.key.fingerprint();
+            if !keys.insert(fingerprint) {
+                faults.push(format!("{place}.keys: the key {fingerprint} is there twice"));
             }
         }
     }

@@ -30,7 +30,7 @@ pub(super) fn from_toml(text: &str) -> Result<SimConfig, ConfigErrors> {
     let table = text.parse::<Table>().map_err(|error| {
         // Not the error's own Display: it quotes the line, which may hold a key.
         let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
-        ConfigErrors(vec![scrub(&format!("line {line}: {}", error.message()), &[])])
+        ConfigErrors(vec![scrub(&format!("line {line}: {}", error.message()), &[]).into_owned()])
     })?;
     let mut faults = Vec::new();
     let config = config(Section::new(table, String::new(), &mut faults));
@@ -279,7 +279,7 @@ impl<'a> Section<'a> {
 
     fn fault(&mut self, name: &str, what: &str) {
         let place = self.path(name);
-        self.faults.push(scrub(&format!("{place}: {}", what.trim_end()), &[]));
+        self.faults.push(scrub(&format!("{place}: {}", what.trim_end()), &[]).into_owned());
     }
 
     fn path(&self, name: &str) -> String {

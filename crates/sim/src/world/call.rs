@@ -84,9 +84,9 @@ impl World {
     pub(super) fn call(&mut self, call: &Call<'_>, now: DateTime<Utc>) -> SimReply {
         let now_ms = now.timestamp_millis();
         let rules = self.rules(call.project);
-        let state = self.buckets.entry((call.project, call.model.to_owned())).or_default();
-        state.turn(&rules, now_ms);
         let name = self.config.projects[call.project].name.clone();
+        let state = self.bucket(call.project, call.model);
+        state.turn(&rules, now_ms);
         let arrival =
             DrawFor { project: &name, model: call.model, day: state.day, number: state.arrived };
         state.arrived += 1;
@@ -139,7 +139,7 @@ impl World {
         let ask = asked.ask();
         let rules = self.rules(call.project);
         let limits = self.limits(call.project, call.model).unwrap_or_default();
-        let state = self.buckets.entry((call.project, call.model.to_owned())).or_default();
+        let state = self.bucket(call.project, call.model);
         if let Err(violations) = state.bucket.admit(&limits, &rules, ask, now_ms) {
             let number = state.refused;
             state.refused += 1;
