@@ -1,0 +1,372 @@
+//! A transport that answers from a script, for tests: no network, no waiting.
+//!
+//! ```
+//! use keywheel_provider::testing::{Script, Scripted};
+//!
+//! let script = Script::new();
+//! script.reply(Scripted::json(429, r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}"#));
+//! script.reply(Scripted::text("Hello"));
+//! // … give `script.clone()` to whatever sends requests, then look at what was sent:
+//! assert!(script.requests().is_empty());
+//! ```
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method,
+    header::{AUTHORIZATION, CONTENT_TYPE},
+};
+use keywheel_core::{Clock, Fingerprint, SystemClock};
+use serde_json::json;
+
+use crate::{Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse};
+
+/// A transport that answers each request with the next scripted reply, and remembers the requests.
+///
+/// Clones share one script. Without replies left, requests fail with [`TransportKind::Request`].
+#[derive(Clone)]
+pub struct Script {
+    clock: Arc<dyn Clock>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    replies: VecDeque<Scripted>,
+    otherwise: Option<Arc<Answer>>,
+    requests: Vec<Recorded>,
+    open: usize,
+}
+
+type Answer = dyn Fn(&Recorded) -> Scripted + Send + Sync;
+
+impl Script {
+    /// An empty script. Pauses are slept in real time; see [`with_clock`](Self::with_clock).
+    #[must_use]
+    pub fn new() -> Self {
+        Self { clock: Arc::new(SystemClock), state: Arc::default() }
+    }
+
+    /// Takes the time of pauses from `clock`, which tests move by hand.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Adds a reply to the end of the queue.
+    pub fn reply(&self, reply: Scripted) {
+        self.lock().replies.push_back(reply);
+    }
+
+    /// Answers by a function whenever the queue is empty.
+    pub fn otherwise(&self, answer: impl Fn(&Recorded) -> Scripted + Send + Sync + 'static) {
+        self.lock().otherwise = Some(Arc::new(answer));
+    }
+
+    /// The requests so far, the oldest first.
+    #[must_use]
+    pub fn requests(&self) -> Vec<Recorded> {
+        self.lock().requests.clone()
+    }
+
+    /// How many requests are under way: their replies have neither ended nor been dropped.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.lock().open
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No user code runs under this lock, so a poisoned one still holds whole data.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self, request: &Recorded) -> Option<Scripted> {
+        let otherwise = {
+            let mut state = self.lock();
+            state.requests.push(request.clone());
+            if let Some(reply) = state.replies.pop_front() {
+                return Some(reply);
+            }
+            state.otherwise.clone()?
+        };
+        Some(otherwise(request))
+    }
+
+    fn begin(&self) -> Open {
+        self.lock().open += 1;
+        Open(self.clone())
+    }
+
+    async fn pause(&self, length: Duration) {
+        let ms = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
+        match self.clock.manual_sleep(self.clock.unix_ms().saturating_add(ms)) {
+            Some(sleep) => sleep.await,
+            None => tokio::time::sleep(length).await,
+        }
+    }
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        f.debug_struct("Script")
+            .field("replies_left", &state.replies.len())
+            .field("requests", &state.requests.len())
+            .field("open", &state.open)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Transport for Script {
+    fn send(
+        &self,
+        request: WireRequest,
+    ) -> BoxFuture<'static, Result<WireResponse, TransportError>> {
+        let reply = self.next(&Recorded::of(request));
+        let open = self.begin();
+        let script = self.clone();
+        async move {
+            let Some(reply) = reply else {
+                let message = "the script has no reply left";
+                return Err(TransportError::new(TransportKind::Request, Sent::No, message));
+            };
+            script.pause(reply.delay).await;
+            if let Some((kind, sent)) = reply.failure {
+                return Err(TransportError::new(kind, sent, "scripted failure"));
+            }
+            let pieces = (reply.body, open);
+            let body = stream::unfold(pieces, move |(mut pieces, open)| {
+                let script = script.clone();
+                async move {
+                    loop {
+                        match pieces.pop_front()? {
+                            Piece::Bytes(bytes) => return Some((Ok(bytes), (pieces, open))),
+                            Piece::Pause(length) => script.pause(length).await,
+                            Piece::Hang => std::future::pending().await,
+                            Piece::Fail(kind) => {
+                                let error =
+                                    TransportError::new(kind, Sent::Maybe, "scripted failure");
+                                return Some((Err(error), (VecDeque::new(), open)));
+                            }
+                        }
+                    }
+                }
+            });
+            Ok(WireResponse { status: reply.status, headers: reply.headers, body: body.boxed() })
+        }
+        .boxed()
+    }
+}
+
+/// One scripted reply.
+#[derive(Clone)]
+pub struct Scripted {
+    delay: Duration,
+    failure: Option<(TransportKind, Sent)>,
+    status: u16,
+    headers: HeaderMap,
+    body: VecDeque<Piece>,
+}
+
+#[derive(Clone)]
+enum Piece {
+    Bytes(Bytes),
+    Pause(Duration),
+    Fail(TransportKind),
+    Hang,
+}
+
+impl Scripted {
+    /// A reply with this status and, so far, no body.
+    #[must_use]
+    pub fn status(status: u16) -> Self {
+        Self {
+            delay: Duration::ZERO,
+            failure: None,
+            status,
+            headers: HeaderMap::new(),
+            body: VecDeque::new(),
+        }
+    }
+
+    /// A reply with a JSON body, given as text: it need not be good JSON.
+    #[must_use]
+    pub fn json(status: u16, body: impl Into<Bytes>) -> Self {
+        Self::status(status)
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json; charset=UTF-8"))
+            .piece(body)
+    }
+
+    /// A whole answer of the model with some usage: 8 tokens in, one out for each word.
+    #[must_use]
+    pub fn text(text: &str) -> Self {
+        Self::json(200, answer(text, Some("STOP")).to_string())
+    }
+
+    /// The same as a stream with one event for each of `texts`.
+    #[must_use]
+    pub fn stream<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
+        let texts: Vec<_> = texts.into_iter().collect();
+        let last = texts.len().saturating_sub(1);
+        let reason = |at| (at == last).then_some("STOP");
+        Self::events(
+            texts.iter().enumerate().map(|(at, text)| answer(text, reason(at)).to_string()),
+        )
+    }
+
+    /// A stream of server-sent events with this data.
+    #[must_use]
+    pub fn events(data: impl IntoIterator<Item = impl fmt::Display>) -> Self {
+        let reply =
+            Self::status(200).header(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        data.into_iter().fold(reply, |reply, data| reply.piece(format!("data: {data}\r\n\r\n")))
+    }
+
+    /// No reply at all.
+    #[must_use]
+    pub fn failure(kind: TransportKind, sent: Sent) -> Self {
+        Self { failure: Some((kind, sent)), ..Self::status(0) }
+    }
+
+    /// Adds a header.
+    #[must_use]
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.append(name, value);
+        self
+    }
+
+    /// Waits before the head of the reply comes.
+    #[must_use]
+    pub const fn after(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// Adds a piece to the body.
+    #[must_use]
+    pub fn piece(self, bytes: impl Into<Bytes>) -> Self {
+        self.with(Piece::Bytes(bytes.into()))
+    }
+
+    /// Waits before the next piece of the body.
+    #[must_use]
+    pub fn pause(self, length: Duration) -> Self {
+        self.with(Piece::Pause(length))
+    }
+
+    /// Breaks the body off here.
+    #[must_use]
+    pub fn fail(self, kind: TransportKind) -> Self {
+        self.with(Piece::Fail(kind))
+    }
+
+    /// Never goes on from here.
+    #[must_use]
+    pub fn hang(self) -> Self {
+        self.with(Piece::Hang)
+    }
+
+    fn with(mut self, piece: Piece) -> Self {
+        self.body.push_back(piece);
+        self
+    }
+}
+
+impl fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scripted")
+            .field("status", &self.status)
+            .field("failure", &self.failure)
+            .field("pieces", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A request that a [`Script`] was sent. Holds the key's fingerprint, not the key.
+#[derive(Clone)]
+pub struct Recorded {
+    /// The method.
+    pub method: Method,
+    /// The whole URL.
+    pub url: String,
+    /// The headers, but for the credential.
+    pub headers: HeaderMap,
+    /// Which key was used.
+    pub key: Option<Fingerprint>,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Recorded {
+    fn of(request: WireRequest) -> Self {
+        let WireRequest { method, url, mut headers, body } = request;
+        let google = headers.remove("x-goog-api-key");
+        let bearer = headers.remove(AUTHORIZATION);
+        let credential = google.or(bearer);
+        let key = credential
+            .as_ref()
+            .and_then(|value| value.to_str().ok())
+            .map(|value| Fingerprint::of(value.strip_prefix("Bearer ").unwrap_or(value)));
+        Self { method, url, headers, key, body }
+    }
+
+    /// The body as JSON; `null` if it is none.
+    #[must_use]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorded")
+            .field("method", &self.method)
+            .field("url", &self.url)
+            .field("key", &self.key)
+            .field("body_bytes", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counts a request as under way for as long as it lives.
+struct Open(Script);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.lock().open -= 1;
+    }
+}
+
+fn answer(text: &str, finish_reason: Option<&str>) -> serde_json::Value {
+    let output = text.split_whitespace().count();
+    let mut candidate = json!({
+        "content": {"role": "model", "parts": [{"text": text}]}, "index": 0,
+    });
+    if let Some(reason) = finish_reason {
+        candidate["finishReason"] = reason.into();
+    }
+    json!({
+        "candidates": [candidate],
+        "usageMetadata": {
+            "promptTokenCount": 8, "candidatesTokenCount": output, "totalTokenCount": 8 + output,
+        },
+        "modelVersion": "scripted",
+    })
+}
+
+#[cfg(test)]
+mod tests;
