@@ -33,7 +33,8 @@ fn main() -> Result<ExitCode, std::io::Error> {
 }
 
 fn not_a_case(why: &str) -> ExitCode {
-    let hint = "expected {\"status\": 429, \"headers\": {}, \"body\": \"…\"}; explained as a bare body";
+    let hint =
+        "expected {\"status\": 429, \"headers\": {}, \"body\": \"…\"}; explained as a bare body";
     eprintln!("{}", json!({ "error": why, "hint": hint }));
     ExitCode::from(2)
 }

@@ -1,1 +1,4 @@
-//! Shared by the examples.
+//! What the examples share: a small simulated world, and how moments are printed.
+
+pub mod demo;
+pub mod show;

@@ -1,1 +1,54 @@
-//! DOC
+//! Live on the Gemini free tier: a client over a pool of keys that knows when each may be used again.
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), keywheel::Error> {
+//! let gemini = keywheel::Gemini::from_env().await?;
+//! let reply = gemini.generate("gemini-3.5-flash-lite", "Say hello").await?;
+//! println!("{}", reply.text());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Keys come from `GEMINI_API_KEY_*` and `.env`. The key, the wait and the retry are handled; when nothing can
+//! serve, the error says when something can, or [`GeminiBuilder::on_exhausted`] answers without a model.
+//!
+//! | to know | look in |
+//! |---|---|
+//! | how a call is made | [`Gemini`] |
+//! | what can go wrong, and what to do about it | [`Error`] |
+//! | what was tried on the way to an answer | [`Reply::attempts`] |
+//! | how to answer when every key is spent | [`GeminiBuilder::on_exhausted`] |
+//! | the pool under somebody else's client | [`Pool`] |
+
+mod attempt;
+mod builder;
+mod degrade;
+mod error;
+mod gemini;
+mod reply;
+mod time;
+mod weigh;
+
+pub use keywheel_core::{ApiKey, Cause, Clock, ManualClock, QuotaDay, SystemClock, Usage};
+pub use keywheel_pool::{
+    Ask, Exhausted, ExhaustedKind, KeySpec, LimitKind, Limits, Pool, Reason, ResetStrategy,
+    Selection, StateLocation, keys::KeyLoader,
+};
+pub use keywheel_provider::{
+    api::{Content, GenerateRequest, GenerateResponse, Part},
+    classify::{Kind, Verdict},
+    http::Timeouts,
+};
+
+pub use self::{
+    attempt::{GeminiStream, RetryConfig},
+    builder::GeminiBuilder,
+    degrade::{Degraded, OutOfQuota},
+    error::{Error, Rejected},
+    gemini::{Gemini, Generate, Stream},
+    reply::{Attempt, Reply},
+};
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct ReadmeDocTests;

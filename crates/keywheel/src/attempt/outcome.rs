@@ -1,0 +1,96 @@
+//! The one place where classifier and pool meet: from a verdict to what the pool is told and what happens next.
+//!
+//! A table, deliberately exhaustive: a new [`Cause`] does not compile until somebody has decided here.
+
+use std::time::Duration;
+
+use keywheel_core::{Cause, Scope, Wait};
+use keywheel_pool::Refusal;
+use keywheel_provider::classify::{Kind, Verdict};
+
+/// What the pool is told of an attempt.
+#[derive(Debug)]
+pub(crate) enum PoolOutcome {
+    /// It was served.
+    Served,
+    /// It was refused: given back, and the effects take hold.
+    Refused(Refusal),
+    /// It failed without a refusal: it counts, and no key is blamed.
+    Failed,
+}
+
+/// What the call does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Hand the answer out.
+    Answer,
+    /// Another key, at once. Costs no retry.
+    NextKey,
+    /// The same again after a pause, if retries are left.
+    Retry {
+        /// How long the provider asked to wait.
+        hint: Option<Duration>,
+    },
+    /// Hand the reply back: nobody else would answer otherwise.
+    HandBack,
+}
+
+/// What follows from `verdict`.
+pub(crate) fn decide(verdict: &Verdict) -> (PoolOutcome, Next) {
+    let Kind::Refused(cause) = verdict.kind else {
+        return (PoolOutcome::Served, Next::Answer);
+    };
+    match cause {
+        // The key, its project or its quota: somebody else can serve.
+        Cause::InvalidKey
+        | Cause::ExpiredKey
+        | Cause::LeakedOrSuspendedKey
+        | Cause::PermissionOrServiceDisabled
+        | Cause::Billing
+        | Cause::FreeTierNotAvailable
+        | Cause::ToolQuota
+        | Cause::PerDayRequests
+        | Cause::PerDayTokens
+        | Cause::PerMinuteTokens
+        | Cause::PerMinuteRequests
+        | Cause::UnspecifiedQuota
+        | Cause::IpBlock => (PoolOutcome::Refused(refusal(verdict)), Next::NextKey),
+        // Bound to the project's country: dead for us, fine elsewhere. Bound to our address: nobody's key.
+        Cause::LocationUnsupported if verdict.key_is_dead => {
+            (PoolOutcome::Refused(refusal(verdict)), Next::NextKey)
+        }
+        // "No longer available to new users" is said per quota project: another one may still have the model.
+        Cause::ModelNotFound if concerns(verdict, Scope::Bucket) => {
+            (PoolOutcome::Refused(refusal(verdict)), Next::NextKey)
+        }
+        Cause::LocationUnsupported
+        | Cause::CredentialFault
+        | Cause::ModelNotFound
+        | Cause::RequestTooLarge
+        | Cause::BadRequest => (PoolOutcome::Failed, Next::HandBack),
+        Cause::Overloaded | Cause::ServerError | Cause::Deadline | Cause::Cancelled => {
+            (PoolOutcome::Failed, Next::Retry { hint: stated_wait(verdict) })
+        }
+    }
+}
+
+fn refusal(verdict: &Verdict) -> Refusal {
+    Refusal {
+        effects: verdict.effects.clone(),
+        limits: verdict.limits.clone(),
+        named_quota: verdict.named_quota,
+        project_number: verdict.project_number.clone(),
+        detail: verdict.message.clone(),
+    }
+}
+
+fn concerns(verdict: &Verdict, scope: Scope) -> bool {
+    verdict.effects.iter().any(|effect| effect.scope == scope)
+}
+
+fn stated_wait(verdict: &Verdict) -> Option<Duration> {
+    verdict.effects.iter().find_map(|effect| match effect.wait {
+        Wait::Stated(wait) => Some(wait),
+        _ => None,
+    })
+}

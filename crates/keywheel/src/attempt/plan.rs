@@ -1,0 +1,85 @@
+//! How often a call may fail before it is given up, and how long it pauses in between.
+//!
+//! Quota refusals and dead keys are not failures: they move on to the next key at once and cost nothing here.
+//! Only the provider's own failures count, since each of them counts against the daily quota as well
+//! (<https://ai.google.dev/gemini-api/docs/billing>: a failed request "will still count against your quota").
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+
+/// Retries after the provider's own failures, with growing, jittered pauses.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pauses: ExponentialBackoff,
+}
+
+/// How provider failures (5xx, broken connections) are retried.
+#[derive(Debug, Clone, Copy)]
+pub struct RetryConfig {
+    /// Retries per call. Defaults to 2: every failed call counts against the daily quota.
+    pub max_retries: usize,
+    /// The first pause. Defaults to 1 s; each further one is twice as long.
+    pub first_pause: Duration,
+    /// The longest pause. Defaults to 20 s.
+    pub max_pause: Duration,
+}
+
+impl Default for RetryConfig {
+    fn default() -> Self {
+        Self {
+            max_retries: 2,
+            first_pause: Duration::from_secs(1),
+            max_pause: Duration::from_secs(20),
+        }
+    }
+}
+
+impl Plan {
+    pub(crate) fn new(config: &RetryConfig) -> Self {
+        let pauses = ExponentialBuilder::default()
+            .with_min_delay(config.first_pause)
+            .with_max_delay(config.max_pause)
+            .with_factor(2.0)
+            .with_max_times(config.max_retries)
+            .with_jitter()
+            .build();
+        Self { pauses }
+    }
+
+    /// The pause before the next retry; `None` when the call has failed often enough.
+    ///
+    /// `hint` is what the provider asked for; the longer of the two is taken, but a hint never stretches a
+    /// pause beyond a minute.
+    pub(crate) fn pause(&mut self, hint: Option<Duration>) -> Option<Duration> {
+        const LONGEST_HINT: Duration = Duration::from_secs(60);
+        let pause = self.pauses.next()?;
+        Some(pause.max(hint.unwrap_or_default().min(LONGEST_HINT)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_retried_twice_and_no_more() {
+        let mut plan = Plan::new(&RetryConfig::default());
+        let pauses = [plan.pause(None), plan.pause(None)].map(|pause| pause.expect("two retries"));
+        assert!(pauses[0] >= Duration::from_secs(1) && pauses[1] > pauses[0], "{pauses:?}");
+        assert_eq!(plan.pause(None), None);
+        assert_eq!(
+            plan.pause(Some(Duration::from_secs(1))),
+            None,
+            "a hint grants no further retry"
+        );
+    }
+
+    #[test]
+    fn a_hint_lengthens_a_pause_up_to_a_minute() {
+        let config = RetryConfig { max_retries: 2, ..RetryConfig::default() };
+        let mut plan = Plan::new(&config);
+        assert_eq!(plan.pause(Some(Duration::from_secs(30))), Some(Duration::from_secs(30)));
+        assert_eq!(plan.pause(Some(Duration::from_secs(7_200))), Some(Duration::from_secs(60)));
+    }
+}

@@ -1,0 +1,244 @@
+//! How a [`Gemini`] is put together.
+
+use std::{fmt, future::Future, path::PathBuf, sync::Arc, time::Duration};
+
+use keywheel_core::{Clock, SystemClock};
+use keywheel_pool::{
+    KeySpec, LimitKind, Limits, Pool, PoolBuilder, ResetStrategy, Selection, StateLocation,
+    keys::{KeyLoader, LoadedKeys},
+};
+use keywheel_provider::{
+    Transport,
+    http::{HttpTransport, Timeouts},
+    upstream::Upstream,
+};
+
+use crate::{
+    Degraded, Error, Gemini, OutOfQuota, RetryConfig,
+    degrade::OnExhausted,
+    gemini::{Defaults, Inner},
+};
+
+/// Builds a [`Gemini`]. Every setting has a default; `build()` says what is wrong with the ones given.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), keywheel::Error> {
+/// use std::time::Duration;
+///
+/// let gemini = keywheel::Gemini::builder()
+///     .deadline(Duration::from_secs(30))
+///     .on_exhausted(|ctx| async move {
+///         format!("Back at {}", ctx.next_available_at().map_or("?".into(), |at| at.to_string()))
+///     })
+///     .build()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct GeminiBuilder {
+    keys: Option<Vec<KeySpec>>,
+    loader: Option<KeyLoader>,
+    pool: Option<Pool>,
+    pool_builder: PoolBuilder,
+    clock: Arc<dyn Clock>,
+    transport: Option<Arc<dyn Transport>>,
+    base_url: Option<String>,
+    api_version: Option<String>,
+    timeouts: Timeouts,
+    defaults: Defaults,
+    retry: RetryConfig,
+    on_exhausted: Option<OnExhausted>,
+}
+
+impl Default for GeminiBuilder {
+    fn default() -> Self {
+        Self {
+            keys: None,
+            loader: None,
+            pool: None,
+            pool_builder: Pool::builder(),
+            clock: Arc::new(SystemClock),
+            transport: None,
+            base_url: None,
+            api_version: None,
+            timeouts: Timeouts::default(),
+            defaults: Defaults::default(),
+            retry: RetryConfig::default(),
+            on_exhausted: None,
+        }
+    }
+}
+
+impl GeminiBuilder {
+    /// Uses these keys. Defaults to those of the environment and `.env`, see [`KeyLoader`].
+    pub fn keys(mut self, keys: impl IntoIterator<Item = KeySpec>) -> Self {
+        self.keys = Some(keys.into_iter().collect());
+        self
+    }
+
+    /// Loads keys with this loader: another prefix, a key file, another `.env`.
+    pub fn key_loader(mut self, loader: KeyLoader) -> Self {
+        self.loader = Some(loader);
+        self
+    }
+
+    /// Uses a pool that was built elsewhere, with its own keys, clock, state and limits.
+    pub fn pool(mut self, pool: Pool) -> Self {
+        self.pool = Some(pool);
+        self
+    }
+
+    /// Where the pool keeps its state. Defaults to `KEYWHEEL_STATE`, else the platform's state folder.
+    pub fn state(mut self, location: StateLocation) -> Self {
+        self.pool_builder = self.pool_builder.state(location);
+        self
+    }
+
+    /// The state file's path: short for [`state`](Self::state) with [`StateLocation::File`].
+    pub fn state_file(self, path: impl Into<PathBuf>) -> Self {
+        self.state(StateLocation::File(path.into()))
+    }
+
+    /// Limits known beforehand, for `model` (`*` for every model). Defaults to none: they are learned.
+    pub fn limits(mut self, model: &str, limits: Limits) -> Self {
+        self.pool_builder = self.pool_builder.limits(model, limits);
+        self
+    }
+
+    /// How keys are chosen. Defaults to [`Selection::RoundRobin`].
+    pub fn selection(mut self, selection: Selection) -> Self {
+        self.pool_builder = self.pool_builder.selection(selection);
+        self
+    }
+
+    /// Replaces the strategy that says how long a spent limit stays spent.
+    pub fn reset_strategy(
+        mut self,
+        kind: LimitKind,
+        strategy: impl ResetStrategy + 'static,
+    ) -> Self {
+        self.pool_builder = self.pool_builder.reset_strategy(kind, strategy);
+        self
+    }
+
+    /// The clock. Defaults to the machine's.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// How requests reach the network. Defaults to HTTPS by [`HttpTransport`].
+    pub fn transport(mut self, transport: Arc<dyn Transport>) -> Self {
+        self.transport = Some(transport);
+        self
+    }
+
+    /// Where the API is. Defaults to `GEMINI_BASE_URL`, then `GOOGLE_GEMINI_BASE_URL`, then Google.
+    pub fn base_url(mut self, url: impl Into<String>) -> Self {
+        self.base_url = Some(url.into());
+        self
+    }
+
+    /// The API version in the path. Defaults to `v1beta`.
+    pub fn api_version(mut self, version: impl Into<String>) -> Self {
+        self.api_version = Some(version.into());
+        self
+    }
+
+    /// Connect, first-byte and idle time limits of one attempt. Defaults to 10 s, 90 s and 90 s.
+    pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
+        self.timeouts = timeouts;
+        self
+    }
+
+    /// How long a call may take in all, waiting for quota included. Defaults to 2 minutes.
+    ///
+    /// A call whose quota comes back later than that is answered at once.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.defaults.deadline = Some(deadline);
+        self
+    }
+
+    /// Lets calls wait as long as it takes, to the next quota day if need be.
+    pub fn no_deadline(mut self) -> Self {
+        self.defaults.deadline = None;
+        self
+    }
+
+    /// How the provider's own failures are retried. Defaults to two retries.
+    pub fn retry(mut self, retry: RetryConfig) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Answers calls that no key can serve in time. Defaults to an [`Error::Exhausted`] with the same facts.
+    ///
+    /// The callback may decline by returning `None`.
+    pub fn on_exhausted<F, Fut, A>(mut self, callback: F) -> Self
+    where
+        F: Fn(OutOfQuota) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = A> + Send + 'static,
+        A: Into<Degraded>,
+    {
+        self.on_exhausted = Some(OnExhausted::new(callback));
+        self
+    }
+
+    /// Loads the keys and the state, and starts the pool.
+    ///
+    /// # Errors
+    /// [`Error::Keys`] names every faulty variable; [`Error::Setting`] the faulty setting.
+    pub async fn build(self) -> Result<Gemini, Error> {
+        let environment = |name: &str| std::env::var(name).ok();
+        let base_url = self.base_url.or_else(|| Upstream::base_url_from(&environment));
+        let transport = match self.transport {
+            Some(transport) => transport,
+            None => Arc::new(
+                HttpTransport::new(&self.timeouts).map_err(|e| Error::Setting(e.to_string()))?,
+            ) as Arc<dyn Transport>,
+        };
+        let mut upstream = match &base_url {
+            Some(url) => Upstream::new(url, transport),
+            None => Ok(Upstream::google(transport)),
+        }
+        .map_err(|e| Error::Setting(e.to_string()))?;
+        if let Some(version) = &self.api_version {
+            upstream = upstream.with_version(version).map_err(|e| Error::Setting(e.to_string()))?;
+        }
+
+        let (pool, key_notes) = match self.pool {
+            Some(pool) => (pool, Vec::new()),
+            None => {
+                let loaded = load(self.keys, self.loader)?;
+                let builder = self.pool_builder.keys(loaded.keys).clock(self.clock);
+                // Reading the state file blocks; the runtime's own threads are for other work.
+                let pool = tokio::task::spawn_blocking(move || builder.build()).await;
+                (pool.map_err(|e| Error::Setting(e.to_string()))??, loaded.notes)
+            }
+        };
+        Ok(Gemini::from_inner(Inner {
+            clock: Arc::clone(pool.clock()),
+            pool,
+            upstream,
+            defaults: self.defaults,
+            retry: self.retry,
+            on_exhausted: self.on_exhausted,
+            key_notes,
+        }))
+    }
+}
+
+fn load(keys: Option<Vec<KeySpec>>, loader: Option<KeyLoader>) -> Result<LoadedKeys, Error> {
+    match (keys, loader) {
+        (Some(keys), _) => Ok(KeyLoader::new().keys(keys).load()?),
+        (None, Some(loader)) => Ok(loader.load()?),
+        (None, None) => Ok(KeyLoader::new().process_environment().dotenv(".env").load()?),
+    }
+}
+
+impl fmt::Debug for GeminiBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GeminiBuilder").field("base_url", &self.base_url).finish_non_exhaustive()
+    }
+}

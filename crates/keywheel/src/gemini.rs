@@ -1,0 +1,247 @@
+//! The client: one call in, one answer out.
+
+use std::{future::IntoFuture, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use futures_util::future::BoxFuture;
+use keywheel_core::Clock;
+use keywheel_pool::{Ask, CheckResult, Exhausted, Pool, PoolStatus, keys::KeyNote};
+use keywheel_provider::{api::GenerateRequest, upstream::Upstream};
+
+use crate::{
+    Error, GeminiBuilder, GeminiStream, Reply, RetryConfig, attempt, degrade::OnExhausted,
+};
+
+/// A Gemini client over a pool of keys. Cheap to clone; clones share the pool.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), keywheel::Error> {
+/// let gemini = keywheel::Gemini::from_env().await?;
+/// let reply = gemini.generate("gemini-3.5-flash-lite", "Say hello").await?;
+/// println!("{}", reply.text());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Gemini {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) pool: Pool,
+    pub(crate) upstream: Upstream,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) defaults: Defaults,
+    pub(crate) retry: RetryConfig,
+    pub(crate) on_exhausted: Option<OnExhausted>,
+    pub(crate) key_notes: Vec<KeyNote>,
+}
+
+/// What a call takes from the client unless it says otherwise.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Defaults {
+    pub(crate) deadline: Option<Duration>,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self { deadline: Some(Duration::from_secs(120)) }
+    }
+}
+
+impl Gemini {
+    /// A client with the keys of the environment and of `.env`, and the state file of this machine's user.
+    ///
+    /// Reads `GEMINI_API_KEY_*` and the other names of [`KeyLoader`](crate::KeyLoader), `GEMINI_BASE_URL`
+    /// (or `GOOGLE_GEMINI_BASE_URL`) and `KEYWHEEL_STATE`.
+    ///
+    /// # Errors
+    /// [`Error::Keys`] names every variable at fault, or says where keys were looked for.
+    pub async fn from_env() -> Result<Self, Error> {
+        Self::builder().build().await
+    }
+
+    /// A client built step by step.
+    pub fn builder() -> GeminiBuilder {
+        GeminiBuilder::default()
+    }
+
+    pub(crate) fn from_inner(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// One answer from `model`. Await it, or set something first: `.deadline(…)`, `.allow_paid()`.
+    ///
+    /// Keys that are spent or dead are passed over, refusals move on to the next key, and the provider's own
+    /// failures are retried twice, all within the deadline.
+    ///
+    /// # Errors
+    /// See [`Error`]: each variant asks for something else.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the upstream request. An attempt that was under way counts against the
+    /// key's quota, since the provider may have counted it.
+    pub fn generate(
+        &self,
+        model: impl Into<Arc<str>>,
+        request: impl Into<GenerateRequest>,
+    ) -> Generate {
+        Generate {
+            gemini: self.clone(),
+            model: model.into(),
+            request: request.into(),
+            options: self.options(),
+        }
+    }
+
+    /// The same as a stream of parts.
+    ///
+    /// The first part is looked at before the stream is handed out: until then another key can take over.
+    pub fn stream(
+        &self,
+        model: impl Into<Arc<str>>,
+        request: impl Into<GenerateRequest>,
+    ) -> Stream {
+        Stream {
+            gemini: self.clone(),
+            model: model.into(),
+            request: request.into(),
+            options: self.options(),
+        }
+    }
+
+    /// Waits until `model` can be served, without a deadline. The day's reset, if need be.
+    ///
+    /// # Errors
+    /// [`Exhausted`] when waiting will not help: no keys, or all of them dead.
+    ///
+    /// # Cancel safety
+    /// Nothing is taken; drop it any time.
+    pub async fn until_available(&self, model: impl Into<Arc<str>>) -> Result<(), Exhausted> {
+        self.inner.pool.available(&Ask::new(model.into())).await
+    }
+
+    /// When `model` can be served: now or later, `None` when no wait helps.
+    #[must_use]
+    pub fn next_available(&self, model: &str) -> Option<DateTime<Utc>> {
+        self.inner.pool.next_available(model)
+    }
+
+    /// The pool, for status, manual marks and clears.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.inner.pool
+    }
+
+    /// A snapshot of keys, limits, cooldowns and counts. Holds no secret.
+    #[must_use]
+    pub fn status(&self) -> PoolStatus {
+        self.inner.pool.status()
+    }
+
+    /// What was noticed while the keys were loaded: duplicates, names without keys.
+    #[must_use]
+    pub fn key_notes(&self) -> &[KeyNote] {
+        &self.inner.key_notes
+    }
+
+    /// Asks the provider about each quarantined key whose daily check is due, by `GET models`, which costs no
+    /// quota (<https://ai.google.dev/gemini-api/docs/billing>). Keys found working return to the pool.
+    ///
+    /// Returns how many did.
+    pub async fn run_due_checks(&self) -> usize {
+        let mut returned = 0;
+        for due in self.inner.pool.due_checks() {
+            let result = attempt::check_key(&self.inner, &due.key).await;
+            returned += usize::from(matches!(result, CheckResult::Alive));
+            self.inner.pool.check_result(due.fingerprint, result);
+        }
+        returned
+    }
+
+    /// Writes what has been counted to the state file now.
+    ///
+    /// # Errors
+    /// The state file cannot be written; says why.
+    pub async fn flush(&self) -> Result<(), keywheel_pool::StateError> {
+        self.inner.pool.flush().await
+    }
+
+    fn options(&self) -> CallOptions {
+        CallOptions { deadline: self.inner.defaults.deadline, allow_paid: false }
+    }
+}
+
+/// What one call asks for besides its request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallOptions {
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) allow_paid: bool,
+}
+
+macro_rules! call_options {
+    ($name:ident) => {
+        impl $name {
+            /// How long this call may take in all. Defaults to the client's deadline.
+            pub const fn deadline(mut self, deadline: Duration) -> Self {
+                self.options.deadline = Some(deadline);
+                self
+            }
+
+            /// Lets this call wait as long as it takes.
+            pub const fn no_deadline(mut self) -> Self {
+                self.options.deadline = None;
+                self
+            }
+
+            /// Lets this call use keys marked as paid. Defaults to no.
+            pub const fn allow_paid(mut self) -> Self {
+                self.options.allow_paid = true;
+                self
+            }
+        }
+    };
+}
+
+/// A call that has not begun: see [`Gemini::generate`].
+#[derive(Debug)]
+#[must_use = "a call does nothing until it is awaited"]
+pub struct Generate {
+    gemini: Gemini,
+    model: Arc<str>,
+    request: GenerateRequest,
+    options: CallOptions,
+}
+
+call_options!(Generate);
+
+impl IntoFuture for Generate {
+    type Output = Result<Reply, Error>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(attempt::generate(self.gemini.inner, self.model, self.request, self.options))
+    }
+}
+
+/// A streamed call that has not begun: see [`Gemini::stream`].
+#[derive(Debug)]
+#[must_use = "a call does nothing until it is awaited"]
+pub struct Stream {
+    gemini: Gemini,
+    model: Arc<str>,
+    request: GenerateRequest,
+    options: CallOptions,
+}
+
+call_options!(Stream);
+
+impl IntoFuture for Stream {
+    type Output = Result<GeminiStream, Error>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(attempt::stream(self.gemini.inner, self.model, self.request, self.options))
+    }
+}

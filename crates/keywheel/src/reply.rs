@@ -1,0 +1,97 @@
+//! An answer, and the account of how it came about.
+
+use std::{fmt, ops::Deref};
+
+use chrono::{DateTime, Utc};
+use keywheel_core::Fingerprint;
+use keywheel_pool::Exhausted;
+use keywheel_provider::{api::GenerateResponse, classify::Kind};
+
+/// One attempt of a call: which key was used and what came of it. Holds no secret.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    /// The variable the key came from.
+    pub label: String,
+    /// Which key.
+    pub fingerprint: Fingerprint,
+    /// The quota project the key draws on.
+    pub quota_project: String,
+    /// The HTTP status; `None` when there was no reply.
+    pub status: Option<u16>,
+    /// What the reply means; `None` when there was no reply.
+    pub kind: Option<Kind>,
+    /// When this key can serve this model again, if it was refused and waiting helps.
+    pub available_at: Option<DateTime<Utc>>,
+    /// Whether a refusal was safely in the state file before the call went on.
+    pub persisted: Option<bool>,
+    /// The provider's own words, shortened, without keys.
+    pub message: String,
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.label, self.kind.map_or("no reply", Kind::as_str))?;
+        if let Some(until) = self.available_at {
+            write!(f, " until {}", until.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))?;
+        }
+        Ok(())
+    }
+}
+
+/// An answer. Dereferences to the [`GenerateResponse`].
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub(crate) response: GenerateResponse,
+    pub(crate) model: String,
+    pub(crate) attempts: Vec<Attempt>,
+    pub(crate) degraded: Option<Box<Exhausted>>,
+}
+
+impl Reply {
+    /// The response as the provider sent it, or as the degradation callback made it.
+    #[must_use]
+    pub const fn response(&self) -> &GenerateResponse {
+        &self.response
+    }
+
+    /// Takes the response out.
+    #[must_use]
+    pub fn into_response(self) -> GenerateResponse {
+        self.response
+    }
+
+    /// The model that was asked.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// Every attempt in order; the last one served, unless the answer is degraded.
+    #[must_use]
+    pub fn attempts(&self) -> &[Attempt] {
+        &self.attempts
+    }
+
+    /// The label of the key that served; `None` for a degraded answer.
+    #[must_use]
+    pub fn served_by(&self) -> Option<&str> {
+        if self.degraded.is_some() {
+            return None;
+        }
+        self.attempts.last().map(|attempt| attempt.label.as_str())
+    }
+
+    /// Why the callback answered and no model did, with the moment of return; `None` for a real answer.
+    #[must_use]
+    pub fn degraded(&self) -> Option<&Exhausted> {
+        self.degraded.as_deref()
+    }
+}
+
+impl Deref for Reply {
+    type Target = GenerateResponse;
+
+    fn deref(&self) -> &GenerateResponse {
+        &self.response
+    }
+}

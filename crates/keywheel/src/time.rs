@@ -1,0 +1,38 @@
+//! Sleeping by the [`Clock`], real or moved by hand.
+
+use std::{future::Future, pin::pin, time::Duration};
+
+use futures_util::future::{Either, select};
+use keywheel_core::Clock;
+
+/// Sleeps for `pause` on `clock`.
+pub(crate) async fn sleep(clock: &dyn Clock, pause: Duration) {
+    let pause = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
+    sleep_until(clock, clock.unix_ms().saturating_add(pause)).await;
+}
+
+/// `future`'s output, or `None` once `clock` reads `deadline_ms`. Without a deadline it just waits.
+pub(crate) async fn until<F: Future>(
+    clock: &dyn Clock,
+    deadline_ms: Option<i64>,
+    future: F,
+) -> Option<F::Output> {
+    let Some(deadline_ms) = deadline_ms else {
+        return Some(future.await);
+    };
+    match select(pin!(future), pin!(sleep_until(clock, deadline_ms))).await {
+        Either::Left((output, _)) => Some(output),
+        Either::Right(_) => None,
+    }
+}
+
+/// Ends when `clock` reads `at_ms`.
+async fn sleep_until(clock: &dyn Clock, at_ms: i64) {
+    if let Some(sleep) = clock.manual_sleep(at_ms) {
+        return sleep.await;
+    }
+    // The machine's clock may step: look again every second instead of trusting one long sleep.
+    while let Ok(left_ms @ 1..) = u64::try_from(at_ms.saturating_sub(clock.unix_ms())) {
+        tokio::time::sleep(Duration::from_millis(left_ms.min(1_000))).await;
+    }
+}
