@@ -3,6 +3,7 @@
 use std::{io, net::SocketAddr, sync::Arc};
 
 use axum::body::{Body, to_bytes};
+use futures_util::StreamExt as _;
 use http::{Request, Response, StatusCode};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
@@ -145,7 +146,15 @@ async fn answer(
 
 fn reply_of(world: &SharedWorld, reply: HttpReply) -> Response<Body> {
     let headers = reply.headers.clone();
-    let mut response = response(reply.status, Body::from_stream(world.pieces(reply)));
+    let status = reply.status;
+    let pieces = world.pieces(reply).then(|piece| async {
+        // A break discards what was not sent yet: let that go out first, or not even the head would.
+        if piece.is_err() {
+            tokio::task::yield_now().await;
+        }
+        piece
+    });
+    let mut response = response(status, Body::from_stream(pieces));
     *response.headers_mut() = headers;
     response
 }

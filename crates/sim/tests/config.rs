@@ -1,5 +1,7 @@
 //! The TOML format, and its faults.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::time::Duration;
 
 use keywheel_core::Tier;
@@ -141,4 +143,15 @@ fn no_key_shows_in_an_error() {
 fn a_fault_of_the_syntax_names_its_line() {
     let said = SimConfig::from_toml("seed = 1\n\nwindows = \n").unwrap_err().to_string();
     assert!(said.contains("line 3"), "{said}");
+}
+
+/// The commented example is the format's reference: it has to load, and to name every fault.
+#[test]
+fn the_published_example_loads() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/sim.toml");
+    let text = std::fs::read_to_string(path).unwrap();
+    let config = SimConfig::from_toml(&text).unwrap();
+    assert!(config.projects.len() > 3 && config.models.len() > 3);
+    let faults = text.split_once("[faults]").unwrap().1;
+    assert_eq!(faults.lines().filter(|line| line.contains(" = ")).count(), 15);
 }

@@ -1,5 +1,7 @@
 //! The virtual day: the same traffic for every strategy, and none of them cheats.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use keywheel_sim::day::{Plan, Report, Simple, Strategy, play};
 
 /// As the default, but with fewer keys and calls: five keys of a hundred requests, twice the calls they serve.

@@ -1,5 +1,7 @@
 //! Quotas are exact: at the boundary, over clock changes, while limits change.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod common;
 
 use chrono::{DateTime, Utc};

@@ -1,0 +1,58 @@
+//! Serves the simulator on a port of this machine, for clients in any language.
+//!
+//! `cargo run --release --example simulator -- --config examples/sim.toml --port 8788`
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+
+use clap::Parser;
+use keywheel_core::SystemClock;
+use keywheel_sim::{SimConfig, SimServer};
+
+/// A stand-in for the Gemini API that enforces quotas.
+#[derive(Parser)]
+struct Args {
+    /// What to simulate, in TOML. Defaults to the demonstration in `examples/sim.toml`.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// The port on the loopback interface. Defaults to a free one.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match serve(Args::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(args: Args) -> Result<(), Box<dyn std::error::Error>> {
+    let text = match &args.config {
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?,
+        None => include_str!("sim.toml").to_owned(),
+    };
+    let config = SimConfig::from_toml(&text)?;
+    for project in &config.projects {
+        let keys = project.keys.len();
+        println!(
+            "project {:12} {:?}, {:?}, {keys} key(s)",
+            project.name, project.tier, project.state
+        );
+    }
+    let addr = SocketAddr::from(([127, 0, 0, 1], args.port));
+    let sim = SimServer::start_on(addr, config, Arc::new(SystemClock)).await?;
+    let url = sim.base_url();
+    println!("\nListening on {url}. Point clients at it:\n");
+    println!("  export GEMINI_BASE_URL={url}         # keywheel");
+    println!("  export GOOGLE_GEMINI_BASE_URL={url}  # Google's SDKs and the Gemini CLI\n");
+    println!("Ctrl-C stops.");
+    tokio::signal::ctrl_c().await?;
+    let stats = sim.world().stats();
+    println!("\n{} served, {} refused", stats.served(), stats.refused());
+    Ok(())
+}
