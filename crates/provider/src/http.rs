@@ -72,6 +72,11 @@ impl HttpTransport {
         })
     }
 
+    /// How long the head of the reply may take after a body of `size` bytes.
+    fn head_limit(&self, size: u64) -> Duration {
+        self.first_byte.saturating_add(Duration::from_secs(size / SLOWEST_UPLOAD))
+    }
+
     fn request(&self, request: WireRequest) -> Result<(&Client, Request), TransportError> {
         let url = Url::parse(&request.url).map_err(|_| {
             TransportError::new(TransportKind::Request, Sent::No, "the URL cannot be used")
@@ -91,8 +96,7 @@ impl Transport for HttpTransport {
         &self,
         request: WireRequest,
     ) -> BoxFuture<'static, Result<WireResponse, TransportError>> {
-        let size = request.body.len() as u64;
-        let limit = self.first_byte + Duration::from_secs(size / SLOWEST_UPLOAD);
+        let limit = self.head_limit(request.body.len() as u64);
         let idle = self.idle;
         let (client, request) = match self.request(request) {
             Ok((client, request)) => (client.clone(), request),
