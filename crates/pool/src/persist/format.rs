@@ -14,7 +14,7 @@ use keywheel_core::{Cause, Dimension, Fingerprint};
 use super::{
     record::record,
     time::At,
-    words::{Name, Small, WaitSource, Word},
+    words::{Small, WaitSource, Word},
 };
 
 /// The version of the format that is written here.

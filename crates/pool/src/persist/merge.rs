@@ -240,3 +240,6 @@ fn merge_minute(base: &mut Option<MinuteEntry>, ours: &BucketChange, writer: &st
         *base = None;
     }
 }
+
+#[cfg(test)]
+mod tests;

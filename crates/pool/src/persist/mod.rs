@@ -8,18 +8,32 @@
 //! | how changes of several processes come together | [`merge`] |
 //! | what is dropped, bounded, folded | [`tidy`], [`bounds`] |
 //! | where the file is | [`location`] |
+//! | how it is read and replaced, and who may do so | [`file`], [`lock`] |
+//! | one flush from end to end | [`book`] |
+//! | when to flush, and who hears of it | [`writer`], [`desk`] |
+//! | the pool's side of all this | [`persister`], [`memory`] |
 
+mod book;
 pub(crate) mod bounds;
 pub(crate) mod changes;
+mod desk;
+mod file;
 pub(crate) mod format;
 mod layout;
+mod location;
+mod lock;
 mod memory;
 pub(crate) mod merge;
 mod persister;
 mod record;
+mod restore;
 mod tidy;
 pub(crate) mod time;
 pub(crate) mod words;
+mod writer;
+
+#[cfg(test)]
+mod tests;
 
 use std::{fmt, path::PathBuf};
 

@@ -1,24 +1,28 @@
-//! The pool's handle on its state file.
+//! The pool's handle on its state.
 
 use std::{
     collections::BTreeSet,
+    fmt,
     future::Future,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use keywheel_core::{Clock, Fingerprint};
+use keywheel_core::Clock;
 
 use super::{
     MemoryState, StateError, StateHealth, StateLocation, StateNote,
+    book::{Book, new_writer},
     bounds::Waits,
     changes::Shared,
     format::{StateFile, VERSION},
+    location,
     merge::merge,
     tidy,
     time::At,
+    writer::Writer,
 };
 
-/// The pool's handle on its state file.
+/// The pool's handle on its state.
 ///
 /// Dropping it writes what is still unwritten, waits for that at most half a second, and ends its threads. For
 /// that the [`Shared`] must still live: in a struct that owns both, this comes first.
@@ -29,21 +33,9 @@ pub(crate) struct Persister {
 }
 
 enum Place {
-    Nowhere,
-    Memory(Desk),
-}
-
-/// A seat at a [`MemoryState`].
-struct Desk {
-    state: MemoryState,
-    seat: Mutex<Seat>,
-}
-
-#[derive(Default)]
-struct Seat {
-    shared: Option<Weak<dyn Shared>>,
-    known: BTreeSet<Fingerprint>,
-    turn: u64,
+    Nowhere(StateHealth),
+    Memory(Seat),
+    File(Writer),
 }
 
 impl Persister {
@@ -58,32 +50,38 @@ impl Persister {
     ) -> (Self, Arc<StateFile>, Vec<StateNote>) {
         let writer = new_writer();
         let now_ms = clock.unix_ms();
-        match location {
-            StateLocation::Memory(state) => {
-                let (file, turn) = {
-                    let mut shelf = state.shelf();
-                    shelf.file.version = VERSION;
-                    tidy::make_sane(&mut shelf.file, &waits, now_ms);
-                    (shelf.file.clone(), shelf.turn)
-                };
-                let seat = Mutex::new(Seat { turn, ..Seat::default() });
-                let place = Place::Memory(Desk { state: state.clone(), seat });
-                (Self { writer, clock, place }, Arc::new(file), Vec::new())
-            }
-            StateLocation::Default | StateLocation::File(_) | StateLocation::None => {
-                let file = Arc::new(StateFile::empty());
-                (Self { writer, clock, place: Place::Nowhere }, file, Vec::new())
-            }
+        if let StateLocation::Memory(state) = location {
+            let (seat, file) = Seat::take(state.clone(), &waits, now_ms);
+            return (Self { writer, clock, place: Place::Memory(seat) }, file, Vec::new());
         }
+        let environment = |name: &str| std::env::var_os(name);
+        let (path, mut notes) =
+            match location::resolve(location, environment, location::platform_state_folder) {
+                Ok(path) => (path, Vec::new()),
+                Err(note) => (None, vec![note]),
+            };
+        let Some(path) = path else {
+            let error = notes.first().map(StateNote::to_string);
+            let health = StateHealth { error, ..StateHealth::default() };
+            let place = Place::Nowhere(health);
+            return (Self { writer, clock, place }, Arc::new(StateFile::empty()), notes);
+        };
+        let health = StateHealth { path: Some(path.clone()), ..StateHealth::default() };
+        let (book, found) = Book::open(path, writer.clone(), waits, Arc::clone(&clock));
+        notes.extend(found);
+        let file = Arc::clone(book.known());
+        let place = Place::File(Writer::new(book, health, Arc::clone(&clock)));
+        (Self { writer, clock, place }, file, notes)
     }
 
-    /// Begins to write. Before, `mark_dirty` is remembered and `commit` says false.
+    /// Begins to write. Before, `mark_dirty` is remembered, and `commit` waits for it.
     pub(crate) fn start(&self, shared: Weak<dyn Shared>) {
         match &self.place {
-            Place::Nowhere => {}
-            Place::Memory(desk) => {
-                desk.seat().shared = Some(shared);
-                desk.flush(&self.writer, self.clock.unix_ms());
+            Place::Nowhere(_) => {}
+            Place::File(file) => file.start(shared),
+            Place::Memory(seat) => {
+                seat.state().shared = Some(shared);
+                seat.flush(&self.writer, self.clock.unix_ms());
             }
         }
     }
@@ -93,26 +91,53 @@ impl Persister {
     /// With state in memory it is written at once: hold no lock that [`Shared::collect`] takes.
     pub(crate) fn mark_dirty(&self) {
         match &self.place {
-            Place::Nowhere => {}
-            Place::Memory(desk) => desk.flush(&self.writer, self.clock.unix_ms()),
+            Place::Nowhere(_) => {}
+            Place::File(file) => file.mark_dirty(),
+            Place::Memory(seat) => seat.flush(&self.writer, self.clock.unix_ms()),
         }
     }
 
     /// True once a flush that began after this call is durable; false after 500 ms, or if there is nothing to
-    /// write to. The flush goes on all the same, and so it does when the future is dropped or never polled.
+    /// write to.
+    ///
+    /// # Cancel safety
+    /// The flush goes on, also when the future is dropped or never polled.
     pub(crate) fn commit(&self) -> impl Future<Output = bool> + Send + 'static {
-        self.mark_dirty();
-        let durable = matches!(self.place, Place::Memory(_));
-        async move { durable }
+        let asked = match &self.place {
+            Place::Nowhere(_) => Err(false),
+            Place::File(file) => Ok(file.commit()),
+            Place::Memory(seat) => {
+                seat.flush(&self.writer, self.clock.unix_ms());
+                Err(true)
+            }
+        };
+        async move {
+            match asked {
+                Ok(answer) => answer.await,
+                Err(known) => known,
+            }
+        }
     }
 
-    /// As [`commit`](Self::commit), with more patience and with the reason.
+    /// As [`commit`](Self::commit), with five seconds of patience and with the reason.
     ///
     /// # Errors
-    /// When nothing was written within five seconds.
+    /// When it is not durable by then. State that is kept nowhere is no error.
     pub(crate) fn flush(&self) -> impl Future<Output = Result<(), StateError>> + Send + 'static {
-        self.mark_dirty();
-        async move { Ok(()) }
+        let asked = match &self.place {
+            Place::Nowhere(health) => Err(health.error.clone()),
+            Place::File(file) => Ok(file.flush()),
+            Place::Memory(seat) => {
+                seat.flush(&self.writer, self.clock.unix_ms());
+                Err(None)
+            }
+        };
+        async move {
+            match asked {
+                Ok(answer) => answer.await,
+                Err(error) => error.map_or(Ok(()), |reason| Err(StateError { reason })),
+            }
+        }
     }
 
     /// This pool's id in the file.
@@ -124,45 +149,74 @@ impl Persister {
     /// How the file does.
     #[must_use]
     pub(crate) fn health(&self) -> StateHealth {
-        StateHealth { persisted: true, ..StateHealth::default() }
+        match &self.place {
+            Place::Nowhere(health) => health.clone(),
+            Place::File(file) => file.health(),
+            Place::Memory(_) => StateHealth { persisted: true, ..StateHealth::default() },
+        }
     }
 }
 
 impl Drop for Persister {
     fn drop(&mut self) {
-        if let Place::Memory(desk) = &self.place {
-            desk.flush(&self.writer, self.clock.unix_ms());
-            tidy::fold(&mut desk.state.shelf().file, &[self.writer.clone()]);
+        if let Place::Memory(seat) = &self.place {
+            seat.flush(&self.writer, self.clock.unix_ms());
+            tidy::fold(&mut seat.memory.shelf().file, std::slice::from_ref(&self.writer));
         }
     }
 }
 
-impl Desk {
+impl fmt::Debug for Persister {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Persister").field("writer", &self.writer).finish_non_exhaustive()
+    }
+}
+
+/// A seat at a [`MemoryState`].
+struct Seat {
+    memory: MemoryState,
+    state: Mutex<SeatState>,
+}
+
+#[derive(Default)]
+struct SeatState {
+    shared: Option<Weak<dyn Shared>>,
+    /// The turn of the shelf after which this seat knows it.
+    turn: u64,
+}
+
+impl Seat {
+    fn take(memory: MemoryState, waits: &Waits, now_ms: i64) -> (Self, Arc<StateFile>) {
+        let (file, turn) = {
+            let mut shelf = memory.shelf();
+            shelf.file.version = VERSION;
+            tidy::make_sane(&mut shelf.file, waits, now_ms);
+            tidy::prune(&mut shelf.file, &BTreeSet::new(), now_ms);
+            (shelf.file.clone(), shelf.turn)
+        };
+        let state = Mutex::new(SeatState { turn, ..SeatState::default() });
+        (Self { memory, state }, Arc::new(file))
+    }
+
     fn flush(&self, writer: &str, now_ms: i64) {
         // Held to the end: of two flushes at once, the one that collected first merges first.
-        let mut seat = self.seat();
+        let mut seat = self.state();
         let Some(shared) = seat.shared.as_ref().and_then(Weak::upgrade) else { return };
         let changes = shared.collect();
-        if changes.is_empty() {
+        let mut shelf = self.memory.shelf();
+        let others_wrote = shelf.turn != seat.turn;
+        if changes.is_empty() && !others_wrote {
             return;
         }
-        seat.known.extend(changes.keys.iter().map(|(fingerprint, _)| *fingerprint));
-        let mut shelf = self.state.shelf();
-        let full = shelf.turn != seat.turn;
         let base = std::mem::take(&mut shelf.file);
         shelf.file = merge(base, &changes, writer, now_ms);
         shelf.file.saved_at = At(now_ms);
-        shelf.turn += 1;
+        shelf.turn += u64::from(!changes.is_empty());
         seat.turn = shelf.turn;
-        shared.absorb(&shelf.file, full);
+        shared.absorb(&shelf.file, others_wrote);
     }
 
-    fn seat(&self) -> std::sync::MutexGuard<'_, Seat> {
-        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, SeatState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// `w` and ten random hexadecimal digits.
-fn new_writer() -> Box<str> {
-    format!("w{:010x}", fastrand::Rng::new().u64(..) & 0xff_ffff_ffff).into()
 }

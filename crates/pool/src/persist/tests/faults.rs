@@ -1,0 +1,308 @@
+//! Files that are torn, foreign or in the way, locks that others hold, disks that say no.
+
+use super::*;
+
+/// Where the file that was kept aside is.
+fn kept(desk: &Desk) -> (PathBuf, String) {
+    let [StateNote::KeptAside { kept, fault }] = &desk.notes[..] else {
+        panic!("one file kept aside was expected: {:?}", desk.notes)
+    };
+    (kept.clone(), fault.clone())
+}
+
+/// Opens a pool on a file of `content` and returns the fault it reports.
+fn fault_of(content: &[u8]) -> String {
+    let (_folder, path) = folder();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, content).unwrap();
+    let desk = Desk::at(&path);
+    let (kept, fault) = kept(&desk);
+    assert_eq!(fs::read(kept).unwrap(), content, "what is kept is what was there");
+    assert!(desk.found.keys.is_empty() && desk.found.buckets.is_empty(), "it starts empty");
+    assert!(desk.commit(used(1)), "and works");
+    assert_eq!(requests(&read(&path)), 1);
+    fault
+}
+
+#[test]
+fn state_file_cut_at_every_byte() {
+    let (_folder, path) = folder();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let whole = EXAMPLE.trim_end().as_bytes();
+    for cut in 0..whole.len() {
+        fs::write(&path, &whole[..cut]).unwrap();
+        let location = StateLocation::File(path.clone());
+        let (persister, found, notes) =
+            Persister::open(&location, Waits::default(), Arc::new(SystemClock));
+        let [StateNote::KeptAside { kept, .. }] = &notes[..] else {
+            panic!("cut at byte {cut}: {notes:?}")
+        };
+        assert_eq!(fs::read(kept).unwrap(), &whole[..cut]);
+        assert_eq!(*found, StateFile::empty(), "cut at byte {cut}");
+        drop(persister);
+    }
+    // Nothing but the line end is missing.
+    assert!(parse(whole).is_ok());
+}
+
+#[test]
+fn a_foreign_file_is_kept_aside() {
+    for foreign in [
+        "{}",
+        "[]",
+        "null",
+        "\"text\"",
+        "3",
+        "{\"version\": \"1\"}",
+        "{\"version\": 1, \"keys\": 3}",
+    ] {
+        assert!(
+            fault_of(foreign.as_bytes()).starts_with("was not written by keywheel"),
+            "{foreign}"
+        );
+    }
+    for torn in ["GEMINI_API_KEY_1=x", "---\nversion: 1", "\0\0\0\0", "{\"version\": 1}}"] {
+        assert!(fault_of(torn.as_bytes()).starts_with("was torn"), "{torn}");
+    }
+}
+
+#[test]
+fn the_fault_never_quotes_the_file_which_may_be_somebodys_env() {
+    let fault =
+        fault_of(b"{\"version\": 1, \"keys\": \"AIzaSyEXAMPLE\", \"saved_at\": \"AIzaSyEXAMPLE\"}");
+    assert!(!fault.contains("EXAMPLE"));
+}
+
+#[test]
+fn a_file_of_a_newer_version_is_kept_aside_whatever_its_shape() {
+    let newer = "{\"version\": 2, \"keys\": [\"another shape\"]}";
+    assert!(fault_of(newer.as_bytes()).contains("newer"));
+    let same_shape = EXAMPLE.replace("\"version\": 1", "\"version\": 2");
+    assert!(fault_of(same_shape.as_bytes()).contains("format 2"));
+}
+
+#[test]
+fn a_file_of_no_bytes_is_kept_aside() {
+    assert_eq!(fault_of(b""), "was empty");
+}
+
+#[test]
+fn a_file_that_is_not_utf8_is_kept_aside() {
+    let mut bytes = EXAMPLE.as_bytes().to_vec();
+    let at = EXAMPLE.find("GEMINI").unwrap();
+    bytes[at] = 0xff;
+    assert!(fault_of(&bytes).starts_with("was torn"));
+}
+
+#[test]
+fn a_deeply_nested_file_is_kept_aside_and_overflows_no_stack() {
+    let deep = "{\"version\": 1, \"later\": ".to_owned() + &"[".repeat(1_000_000);
+    assert!(fault_of(deep.as_bytes()).starts_with("was torn"));
+}
+
+#[test]
+fn an_empty_folder_in_the_files_place_is_kept_aside_and_a_full_one_is_left_alone() {
+    let (_folder, path) = folder();
+    fs::create_dir_all(&path).unwrap();
+    let desk = Desk::at(&path);
+    let (kept, fault) = kept(&desk);
+    assert!(kept.is_dir());
+    assert_eq!(fault, "was a folder");
+    assert!(desk.commit(used(1)));
+    drop(desk);
+
+    let full = path.parent().unwrap();
+    let desk = Desk::at(full);
+    assert!(matches!(&desk.notes[..], [StateNote::Unusable { .. }]), "{:?}", desk.notes);
+    assert!(!desk.commit(used(1)), "nothing is durable");
+    assert!(desk.persister.health().error.is_some());
+    assert_eq!(requests(&read(&path)), 1, "what is in the folder stays");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_loop_of_links_in_the_files_place_is_reported() {
+    let (folder, _) = folder();
+    let path = folder.path().join("loop.json");
+    std::os::unix::fs::symlink("loop.json", &path).unwrap();
+    let desk = Desk::at(&path);
+    assert!(matches!(&desk.notes[..], [StateNote::Unusable { .. }]), "{:?}", desk.notes);
+    assert!(!desk.commit(used(1)));
+}
+
+#[test]
+fn two_files_kept_aside_in_one_second_keep_different_names() {
+    let (_folder, path) = folder();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let clock = ManualClock::at("2026-11-30T07:12:04Z".parse().unwrap());
+    for content in ["one", "two", "three"] {
+        fs::write(&path, content).unwrap();
+        let location = StateLocation::File(path.clone());
+        let desk = Desk::on(&location, Arc::new(clock.clone()));
+        assert_eq!(fs::read_to_string(kept(&desk).0).unwrap(), content);
+    }
+    let names = siblings(&path);
+    assert!(names.contains(&"pool.json.bad-20261130T071204Z".to_owned()), "{names:?}");
+}
+
+#[test]
+fn a_file_torn_under_a_running_pool_is_kept_aside_and_written_anew_with_all_it_knows() {
+    let (_folder, path) = folder();
+    let desk = Desk::at(&path);
+    assert!(desk.commit(cooled(Cause::PerDayRequests, 60_000)));
+    fs::write(&path, "torn").unwrap();
+    eventually(|| {
+        fs::read(&path)
+            .is_ok_and(|text| parse(&text).is_ok_and(|file| has(&file, Cause::PerDayRequests)))
+    });
+    assert!(siblings(&path).iter().any(|name| name.contains(".bad-")));
+}
+
+#[test]
+fn whoever_keeps_writing_other_files_there_is_left_alone_and_reported() {
+    let (_folder, path) = folder();
+    let desk = Desk::at(&path);
+    for _ in 0..3 {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "mine").unwrap();
+        assert!(desk.commit(used(1)));
+    }
+    fs::write(&path, "mine").unwrap();
+    assert!(!desk.commit(used(2)));
+    assert!(desk.persister.health().error.unwrap().contains("something else writes there"));
+    assert_eq!(fs::read(&path).unwrap(), b"mine");
+    // Once it is gone, everything is as before.
+    fs::remove_file(&path).unwrap();
+    eventually(|| desk.persister.health().error.is_none());
+    assert_eq!(requests(&read(&path)), 2);
+}
+
+/// Permission bits do not stop root, who runs tests in containers. What stops everybody is a folder that cannot be:
+/// its parent is a regular file.
+#[test]
+fn a_folder_that_cannot_be_written_blocks_nobody_and_is_used_once_it_can() {
+    let (folder, _) = folder();
+    let blocker = folder.path().join("blocker");
+    fs::write(&blocker, "a file where a folder is wanted").unwrap();
+    let path = blocker.join("state").join("pool.json");
+    let desk = Desk::at(&path);
+    assert!(matches!(&desk.notes[..], [StateNote::Unusable { .. }]), "{:?}", desk.notes);
+    let began = Instant::now();
+    assert!(!desk.commit(used(7)));
+    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+    let health = desk.persister.health();
+    assert!(!health.persisted && health.error.is_some() && health.failing_since.is_some());
+
+    fs::remove_file(&blocker).unwrap();
+    eventually(|| desk.persister.health().error.is_none());
+    assert_eq!(requests(&read(&path)), 7, "nothing was lost meanwhile");
+    assert!(desk.commit(used(8)));
+}
+
+#[test]
+fn a_lock_that_somebody_holds_blocks_nobody_and_is_taken_once_it_is_free() {
+    let (_folder, path) = folder();
+    let desk = Desk::at(&path);
+    assert!(desk.commit(used(1)));
+    let lock = fs::File::open(path.with_file_name("pool.json.lock")).unwrap();
+    lock.lock().unwrap();
+    for requests in 2..4 {
+        let began = Instant::now();
+        assert!(!desk.commit(used(requests)));
+        let took = began.elapsed();
+        assert!((450..900).contains(&took.as_millis()), "{took:?}");
+    }
+    assert!(desk.persister.health().error.unwrap().contains("lock"));
+    lock.unlock().unwrap();
+    eventually(|| desk.persister.health().persisted);
+    assert_eq!(requests(&read(&path)), 3);
+}
+
+#[test]
+fn a_removed_lock_file_does_not_let_two_in() {
+    let (_folder, path) = folder();
+    let (one, two) = (Desk::at(&path), Desk::at(&path));
+    for round in 1..20 {
+        fs::remove_file(path.with_file_name("pool.json.lock")).ok();
+        let commits = [&one, &two].map(|desk| {
+            desk.say(used(round));
+            desk.persister.commit()
+        });
+        assert!(commits.into_iter().all(block_on));
+        assert_eq!(requests(&read(&path)), 2 * round);
+    }
+}
+
+#[test]
+fn dropping_the_pool_waits_half_a_second_at_most_for_a_lock_that_somebody_holds() {
+    let (_folder, path) = folder();
+    let desk = Desk::at(&path);
+    assert!(desk.commit(used(1)));
+    let lock = fs::File::open(path.with_file_name("pool.json.lock")).unwrap();
+    lock.lock().unwrap();
+    desk.say(used(2));
+    desk.persister.mark_dirty();
+    let began = Instant::now();
+    drop(desk);
+    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+    // Its counts are still its own; whoever comes next finds it dead and folds them.
+    lock.unlock().unwrap();
+    eventually(|| {
+        let next = Desk::at(&path);
+        assert!(next.commit(used(3)));
+        read(&path).writers.len() == 1
+    });
+}
+
+#[test]
+fn a_cooldown_until_the_year_9999_is_bounded_when_it_is_read_and_in_the_file() {
+    let (_folder, path) = folder();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let moved = EXAMPLE.replace("key:3fa1c09be2d4/gemini-3.5-flash-lite", "p/m");
+    fs::write(&path, moved.replace("2026-11-30T08:00:02Z", "9999-11-30T08:00:02Z")).unwrap();
+    let clock = ManualClock::at("2026-11-30T07:12:04Z".parse().unwrap());
+    let desk = Desk::on(&StateLocation::File(path.clone()), Arc::new(clock));
+    let latest = At::parse("2026-12-01T08:13:04Z").unwrap();
+    let until = |file: &StateFile| {
+        let cooldowns = &file.bucket("p", "m").unwrap().cooldowns;
+        cooldowns.of(Cause::PerDayRequests).unwrap().available_at
+    };
+    assert_eq!(until(&desk.found), Some(latest));
+    assert!(desk.commit(BucketChange { generation: 2, ..used(1) }));
+    assert_eq!(until(&read(&path)), Some(latest), "or the next restart would begin again");
+}
+
+#[test]
+fn what_a_clock_wrote_from_the_future_does_not_outweigh_what_is_written_now() {
+    let (_folder, path) = folder();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let moved = EXAMPLE.replace("key:3fa1c09be2d4/gemini-3.5-flash-lite", "p/m");
+    fs::write(&path, moved.replace("2026-11-29", "2027-11-29")).unwrap();
+    let clock = ManualClock::at("2026-11-30T07:12:04Z".parse().unwrap());
+    let desk = Desk::on(&StateLocation::File(path.clone()), Arc::new(clock));
+    assert!(desk.found.bucket("p", "m").unwrap().day.is_none());
+    let mut change = used(4);
+    change.day.as_mut().unwrap().date = NaiveDate::from_ymd_opt(2026, 11, 29).unwrap();
+    assert!(desk.commit(change));
+    assert_eq!(requests(&read(&path)), 4);
+}
+
+#[test]
+fn ids_of_writers_in_the_file_cannot_name_other_files() {
+    let (folder, path) = folder();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let precious = folder.path().join("precious.live");
+    fs::write(&precious, "precious").unwrap();
+    fs::write(&path, EXAMPLE.replace("\"w5f3a\": {\"pid\"", "\"w/../../precious\": {\"pid\""))
+        .unwrap();
+    let desk = Desk::at(&path);
+    assert!(desk.commit(used(1)));
+    assert!(precious.exists());
+}
+
+#[test]
+fn the_faults_in_words() {
+    assert_eq!(parse(b"{\"version\": 1, \"sav"), Err(Fault::Torn(1, 19)));
+    assert_eq!(parse(b"{\"version\": 0}"), Err(Fault::Foreign(1, 1)));
+    assert_eq!(parse(b"{\"version\": 9}"), Err(Fault::Newer(9)));
+}

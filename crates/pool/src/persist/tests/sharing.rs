@@ -1,0 +1,170 @@
+//! Several pools on one file.
+
+use super::*;
+
+#[test]
+fn a_cooldown_of_another_pool_is_seen_soon() {
+    let (_folder, path) = folder();
+    let (one, two) = (Desk::at(&path), Desk::at(&path));
+    assert!(one.commit(cooled(Cause::PerDayRequests, 60_000)));
+    let took = two.hears(|file| has(file, Cause::PerDayRequests));
+    // 250 ms are promised; as much again for a busy machine.
+    assert!(took < Duration::from_millis(500), "{took:?}");
+    assert!(
+        two.fake.heard.lock().unwrap().as_ref().unwrap().1,
+        "somebody else's change is a full one"
+    );
+}
+
+/// <https://github.com/NousResearch/hermes-agent/issues/70147>: a write from an old copy erased another process's
+/// cooldown.
+#[test]
+fn a_write_from_an_old_copy_loses_nobodys_cooldown() {
+    let (_folder, path) = folder();
+    let (one, two) = (Desk::at(&path), Desk::at(&path));
+    assert!(one.commit(cooled(Cause::PerDayRequests, 60_000)));
+    assert!(two.commit(cooled(Cause::PerMinuteTokens, 60_000)));
+    assert!(one.commit(used(1)));
+    let file = read(&path);
+    assert!(has(&file, Cause::PerDayRequests) && has(&file, Cause::PerMinuteTokens));
+}
+
+#[test]
+fn of_two_cooldowns_for_one_cause_the_later_end_wins() {
+    for (first, second) in [(60_000, 120_000), (120_000, 60_000)] {
+        let (_folder, path) = folder();
+        let (one, two) = (Desk::at(&path), Desk::at(&path));
+        let now_ms = SystemClock.unix_ms();
+        assert!(one.commit(cooled(Cause::PerDayRequests, first)));
+        assert!(two.commit(cooled(Cause::PerDayRequests, second)));
+        let file = read(&path);
+        let cooldowns = &file.bucket("p", "m").unwrap().cooldowns;
+        let until = cooldowns.of(Cause::PerDayRequests).unwrap().available_at.unwrap();
+        assert!(until.ms() >= now_ms + 120_000);
+        assert_eq!(cooldowns.len(), 1);
+    }
+}
+
+#[test]
+fn counts_of_pools_that_come_and_go_add_up_and_leave_no_crowd_behind() {
+    let (_folder, path) = folder();
+    let stays = Desk::at(&path);
+    assert!(stays.commit(used(1)));
+    for _ in 0..10 {
+        assert!(Desk::at(&path).commit(used(2)));
+    }
+    assert!(stays.commit(used(3)));
+    let file = read(&path);
+    assert_eq!(requests(&file), 23);
+    let day = file.bucket("p", "m").unwrap().day.as_ref().unwrap();
+    assert_eq!((day.by.len(), file.writers.len()), (2, 1));
+}
+
+#[test]
+fn a_writer_that_is_alive_is_never_folded_however_long_it_says_nothing() {
+    let (_folder, path) = folder();
+    let clock = ManualClock::at(Utc::now());
+    let location = StateLocation::File(path.clone());
+    let quiet = Desk::on(&location, Arc::new(clock.clone()));
+    let busy = Desk::on(&location, Arc::new(clock.clone()));
+    assert!(quiet.commit(used(5)));
+    clock.advance(Duration::from_secs(20 * 3600));
+    assert!(busy.commit(used(1)));
+    assert!(quiet.commit(used(6)));
+    assert_eq!(requests(&read(&path)), 7);
+}
+
+#[test]
+fn an_exploration_is_granted_to_one_pool_only() {
+    let (_folder, path) = folder();
+    let desks: Vec<_> = (0..4).map(|_| Desk::at(&path)).collect();
+    let mut explore = used(0);
+    explore.day.as_mut().unwrap().explore = true;
+    let commits: Vec<_> = desks
+        .iter()
+        .map(|desk| {
+            desk.say(explore.clone());
+            desk.persister.commit()
+        })
+        .collect();
+    assert!(commits.into_iter().all(block_on));
+    let granted = desks.iter().filter(|desk| {
+        let heard = desk.fake.heard.lock().unwrap();
+        let bucket = heard.as_ref().unwrap().0.bucket("p", "m").unwrap();
+        bucket.day.as_ref().unwrap().explored_by.as_deref() == Some(desk.persister.writer())
+    });
+    assert_eq!(granted.count(), 1);
+}
+
+#[test]
+fn a_clear_reaches_the_other_pools_and_stays() {
+    let (_folder, path) = folder();
+    let (one, two) = (Desk::at(&path), Desk::at(&path));
+    assert!(one.commit(cooled(Cause::PerDayRequests, 60_000)));
+    two.hears(|file| has(file, Cause::PerDayRequests));
+    assert!(two.commit(BucketChange { generation: 1, cleared: true, ..BucketChange::default() }));
+    one.hears(|file| file.bucket("p", "m").is_some_and(|bucket| bucket.generation == 1));
+    // One has not taken it in yet and writes its old cooldown once more.
+    assert!(one.commit(cooled(Cause::PerDayRequests, 90_000)));
+    assert!(!has(&read(&path), Cause::PerDayRequests));
+}
+
+#[test]
+fn an_old_copy_put_back_under_a_running_pool_loses_nothing_of_that_pool() {
+    let (_folder, path) = folder();
+    let desk = Desk::at(&path);
+    assert!(desk.commit(used(1)));
+    let old = fs::read(&path).unwrap();
+    assert!(desk.commit(used(4)));
+    assert!(desk.commit(BucketChange {
+        cooldowns: cooled(Cause::PerDayTokens, 60_000).cooldowns,
+        ..used(5)
+    }));
+    fs::write(&path, old).unwrap();
+    eventually(|| requests(&read(&path)) == 5 && has(&read(&path), Cause::PerDayTokens));
+}
+
+#[test]
+fn a_file_removed_under_a_running_pool_comes_back_whole_with_the_next_change() {
+    let (_folder, path) = folder();
+    let desk = Desk::at(&path);
+    assert!(desk.commit(cooled(Cause::PerDayRequests, 60_000)));
+    fs::remove_file(&path).unwrap();
+    let mut change = used(2);
+    change.cooldowns.clear();
+    assert!(desk.commit(change));
+    assert!(has(&read(&path), Cause::PerDayRequests));
+    assert_eq!(requests(&read(&path)), 2);
+}
+
+#[cfg(unix)]
+#[test]
+fn pools_that_come_through_a_link_and_directly_share_one_lock_and_the_link_stays() {
+    let (folder, path) = folder();
+    let link = folder.path().join("link.json");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let (one, two) = (Desk::at(&link), Desk::at(&path));
+    assert!(one.commit(used(2)));
+    assert!(two.commit(used(3)));
+    assert_eq!(requests(&read(&path)), 5);
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(!siblings(&link).contains(&"link.json.lock".to_owned()));
+}
+
+#[test]
+fn pools_in_one_memory_see_each_other_and_add_up() {
+    let memory = MemoryState::new();
+    let location = StateLocation::Memory(memory.clone());
+    let one = Desk::on(&location, Arc::new(SystemClock));
+    let two = Desk::on(&location, Arc::new(SystemClock));
+    assert!(one.commit(used(2)));
+    assert!(two.commit(cooled(Cause::PerDayRequests, 60_000)));
+    two.say(used(3));
+    two.persister.mark_dirty();
+    one.persister.mark_dirty();
+    one.hears(|file| has(file, Cause::PerDayRequests) && requests(file) == 5);
+    drop((one, two));
+    let after = Desk::on(&location, Arc::new(SystemClock));
+    assert_eq!(requests(&after.found), 5);
+    assert!(parse(memory.json().as_bytes()).unwrap().writers.is_empty());
+}
