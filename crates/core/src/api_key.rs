@@ -18,8 +18,22 @@ use sha2::{Digest, Sha256};
 /// use keywheel_core::ApiKey;
 ///
 /// let key = ApiKey::new("AQ.example").unwrap();
-/// assert_eq!(format!("{key:?}"), "ApiKey(6e09eaaa86d2)");
+/// assert_eq!(format!("{key:?}"), "ApiKey(a7eacb81cdaf)");
 /// assert!(ApiKey::new("two words").is_err());
+/// ```
+///
+/// It cannot be printed:
+///
+/// ```compile_fail,E0277
+/// let key = keywheel_core::ApiKey::new("AQ.example").unwrap();
+/// println!("{key}");
+/// ```
+///
+/// Nor serialised:
+///
+/// ```compile_fail,E0277
+/// let key = keywheel_core::ApiKey::new("AQ.example").unwrap();
+/// serde_json::to_string(&key);
 /// ```
 #[derive(Clone)]
 pub struct ApiKey {
@@ -154,5 +168,83 @@ impl<'de> Deserialize<'de> for Fingerprint {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn debug_shows_the_fingerprint_and_never_the_key() {
+        #[derive(Debug)]
+        #[expect(dead_code, reason = "only printed")]
+        struct Config {
+            keys: Vec<Option<ApiKey>>,
+            named: (&'static str, ApiKey),
+        }
+        let key = ApiKey::new("AQ.EXAMPLE-key-1").unwrap();
+        let config = Config { keys: vec![Some(key.clone())], named: ("a", key.clone()) };
+        for text in
+            [format!("{key:?}"), format!("{key:#?}"), format!("{config:?}"), format!("{config:#?}")]
+        {
+            assert!(!text.contains("EXAMPLE"), "the key was printed");
+            assert!(text.contains(&key.fingerprint().to_string()));
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_wrong_and_not_what_the_value_was() {
+        for (value, expected) in [
+            ("", ApiKeyError::Empty),
+            ("EXAMPLE 1", ApiKeyError::WhiteSpace),
+            ("EXAMPLE\n", ApiKeyError::WhiteSpace),
+            ("EXAMPLE\u{a0}", ApiKeyError::WhiteSpace),
+            ("EXAMPLE\u{0}", ApiKeyError::ControlCharacter),
+            ("EXAMPLE\u{7f}", ApiKeyError::ControlCharacter),
+            ("EXAMPLE’", ApiKeyError::NotAscii),
+        ] {
+            let error = ApiKey::new(value).unwrap_err();
+            assert_eq!(error, expected);
+            assert!(!format!("{error} {error:?}").contains("EXAMPLE"), "the value was printed");
+        }
+    }
+
+    #[test]
+    fn keys_are_compared_by_value() {
+        let [a, b, c] =
+            ["AQ.EXAMPLE1", "AQ.EXAMPLE1", "AQ.EXAMPLE2"].map(|k| ApiKey::new(k).unwrap());
+        assert!(a == b && a != c, "compared by something else");
+        assert_eq!(a.fingerprint(), b.fingerprint());
+        assert_ne!(a.fingerprint(), c.fingerprint());
+    }
+
+    #[test]
+    fn a_fingerprint_is_the_head_of_the_sha256() {
+        // printf 'AQ.example' | sha256sum
+        assert_eq!(Fingerprint::of("AQ.example").to_string(), "a7eacb81cdaf");
+        for text in
+            ["", "a7eacb81cda", "a7eacb81cdaf0", "a7eacb81cdag", "a7eacb81cd\u{e9}", "+7eacb81cdaf"]
+        {
+            assert_eq!(text.parse::<Fingerprint>(), Err(NotAFingerprint), "{text}");
+        }
+        assert_eq!("A7EACB81CDAF".parse(), Ok(Fingerprint::of("AQ.example")));
+    }
+
+    proptest! {
+        #[test]
+        fn a_fingerprint_survives_text_and_json(secret: String) {
+            let fingerprint = Fingerprint::of(&secret);
+            prop_assert_eq!(fingerprint.to_string().parse(), Ok(fingerprint));
+            let json = serde_json::to_string(&fingerprint).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Fingerprint>(&json).unwrap(), fingerprint);
+        }
+
+        #[test]
+        fn any_printable_ascii_is_a_key(value in "[!-~]{1,200}") {
+            prop_assert!(ApiKey::new(value.clone()).is_ok_and(|key| key.expose() == value));
+        }
     }
 }

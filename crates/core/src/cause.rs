@@ -259,3 +259,65 @@ impl Effect {
         Self { scope, cause, wait }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_cause_has_one_name_everywhere() {
+        for cause in Cause::ALL {
+            let name = cause.as_str();
+            assert_eq!(cause.to_string(), name);
+            assert_eq!(name.parse(), Ok(cause));
+            assert_eq!(serde_json::to_value(cause).unwrap(), name);
+            assert_eq!(serde_json::from_value::<Cause>(name.into()).unwrap(), cause);
+        }
+        assert_eq!("flood".parse::<Cause>(), Err(UnknownCause("flood".into())));
+    }
+
+    #[test]
+    fn all_holds_every_cause_once() {
+        assert_eq!(BTreeSet::from(Cause::ALL).len(), Cause::ALL.len());
+        // serde knows every variant, whatever stands in `ALL`, and lists them when it meets a stranger.
+        let error = serde_json::from_value::<Cause>("flood".into()).unwrap_err().to_string();
+        let named = error.split('`').skip(3).step_by(2).collect::<BTreeSet<_>>();
+        assert_eq!(named, Cause::ALL.into_iter().map(Cause::as_str).collect());
+    }
+
+    #[test]
+    fn scopes_have_the_same_name_in_json_and_in_text() {
+        for scope in [
+            Scope::Request,
+            Scope::Key,
+            Scope::QuotaProject,
+            Scope::Bucket,
+            Scope::Tool,
+            Scope::Model,
+            Scope::Host,
+            Scope::Nobody,
+        ] {
+            assert_eq!(serde_json::to_value(scope).unwrap(), scope.as_str());
+            assert_eq!(scope.to_string(), scope.as_str());
+        }
+    }
+
+    #[test]
+    fn a_leaked_key_comes_back_by_hand_only() {
+        assert_eq!(Cause::LeakedOrSuspendedKey.release(), Some(Release::ByHand));
+        let daily = Cause::ALL.into_iter().filter(|c| c.release() == Some(Release::DailyCheck));
+        let expected = [
+            Cause::InvalidKey,
+            Cause::ExpiredKey,
+            Cause::PermissionOrServiceDisabled,
+            Cause::LocationUnsupported,
+        ];
+        assert_eq!(daily.collect::<Vec<_>>(), expected);
+        // A quota comes back by itself.
+        let quotas = Cause::ALL.into_iter().filter(|c| c.is_per_day() || c.is_per_minute());
+        assert!(quotas.clone().all(|cause| cause.release().is_none()));
+        assert_eq!(quotas.count(), 4);
+    }
+}

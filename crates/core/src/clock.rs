@@ -179,3 +179,6 @@ impl Drop for ManualSleep {
         self.clock.lock().sleepers.remove(&(self.at_ms, self.id));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The limits that replies name.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +34,20 @@ impl Dimension {
             Self::Tpd => "tpd",
             Self::Ipm => "ipm",
         }
+    }
+}
+
+/// A text names no [`Dimension`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no limit is called {0:?}")]
+pub struct UnknownDimension(pub String);
+
+impl FromStr for Dimension {
+    type Err = UnknownDimension;
+
+    fn from_str(text: &str) -> Result<Self, UnknownDimension> {
+        let found = Self::ALL.into_iter().find(|dimension| dimension.as_str() == text);
+        found.ok_or_else(|| UnknownDimension(text.into()))
     }
 }
 
@@ -79,5 +93,30 @@ impl LimitSeen {
     #[must_use]
     pub const fn new(dimension: Dimension, value: u64) -> Self {
         Self { dimension, value, tier: None, model: None, quota_id: None, metric: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_dimension_has_one_name_everywhere() {
+        for dimension in Dimension::ALL {
+            let name = dimension.as_str();
+            assert_eq!(dimension.to_string(), name);
+            assert_eq!(name.parse(), Ok(dimension));
+            assert_eq!(serde_json::to_value(dimension).unwrap(), name);
+            assert_eq!(serde_json::from_value::<Dimension>(name.into()).unwrap(), dimension);
+        }
+        assert_eq!("rpx".parse::<Dimension>(), Err(UnknownDimension("rpx".into())));
+    }
+
+    #[test]
+    fn a_limit_is_written_without_what_is_not_known() {
+        let limit = LimitSeen::new(Dimension::Rpd, 0);
+        let json = serde_json::json!({"dimension": "rpd", "value": 0});
+        assert_eq!(serde_json::to_value(&limit).unwrap(), json);
+        assert_eq!(serde_json::from_value::<LimitSeen>(json).unwrap(), limit);
     }
 }

@@ -4,7 +4,9 @@
 //! <https://ai.google.dev/gemini-api/docs/rate-limits>. Pacific means `America/Los_Angeles` by zone rules:
 //! one day a year has 23 hours and one has 25, so nothing here ever adds 24 hours.
 
-use chrono::{DateTime, Days, Duration, LocalResult, NaiveDate, NaiveTime, TimeZone, Utc};
+use chrono::{
+    DateTime, Datelike, Days, Duration, LocalResult, NaiveDate, NaiveTime, TimeZone, Utc,
+};
 use chrono_tz::Tz;
 
 /// The zone in which Google's quota days turn.
@@ -37,8 +39,11 @@ impl QuotaDay {
     pub fn containing_in(moment: DateTime<Utc>, zone: Tz) -> Self {
         // The ends of chrono's range have no local time in zones west or east of UTC.
         let margin = Duration::days(2);
-        let moment = moment.clamp(DateTime::<Utc>::MIN_UTC + margin, DateTime::<Utc>::MAX_UTC - margin);
-        Self { date: moment.with_timezone(&zone).date_naive(), zone }
+        let moment =
+            moment.clamp(DateTime::<Utc>::MIN_UTC + margin, DateTime::<Utc>::MAX_UTC - margin);
+        let days = days_past_tables(moment.year());
+        let date = (moment - days).with_timezone(&zone).date_naive();
+        Self { date: date + days, zone }
     }
 
     /// The calendar date of the day in its zone.
@@ -87,16 +92,39 @@ impl QuotaDay {
 /// The first moment of `date` in `zone`. Zones that change their clocks at midnight have days that begin at
 /// 01:00, or whose first hour comes twice.
 fn first_moment(date: NaiveDate, zone: Tz) -> DateTime<Utc> {
-    let midnight = date.and_time(NaiveTime::MIN);
+    let days = days_past_tables(date.year());
+    let midnight = (date - days).and_time(NaiveTime::MIN);
     // The largest gap on record is a whole skipped day (Samoa, 2011): look on for 25 hours at most.
     for quarter_hours in 0..100 {
         let local = midnight + Duration::minutes(15 * quarter_hours);
         match zone.from_local_datetime(&local) {
             LocalResult::Single(moment) | LocalResult::Ambiguous(moment, _) => {
-                return moment.with_timezone(&Utc);
+                return moment.with_timezone(&Utc) + days;
             }
             LocalResult::None => {}
         }
     }
-    midnight.and_utc()
+    midnight.and_utc() + days
 }
+
+/// The last year whose clock changes stand in chrono-tz's tables; after it they know winter time only.
+const LAST_YEAR: i32 = 2099;
+
+/// How far to go back from `year` to one that the tables cover and that has the same calendar, so that the
+/// same rules change the clocks on the same dates.
+fn days_past_tables(year: i32) -> Duration {
+    if year <= LAST_YEAR {
+        return Duration::zero();
+    }
+    let Some(new_year) = NaiveDate::from_ymd_opt(year, 1, 1) else { return Duration::zero() };
+    // Any 28 years without a century in them hold every calendar: 7 weekdays, leap or not.
+    let mut covered =
+        (LAST_YEAR - 27..=LAST_YEAR).filter_map(|year| NaiveDate::from_ymd_opt(year, 1, 1));
+    let same = |day: &NaiveDate| {
+        day.weekday() == new_year.weekday() && day.leap_year() == new_year.leap_year()
+    };
+    covered.find(same).map_or(Duration::zero(), |day| new_year - day)
+}
+
+#[cfg(test)]
+mod tests;
