@@ -31,7 +31,7 @@ pub struct SimConfig {
     pub windows: Windows,
     /// What a refusal for the day says about its end. Default [`DayHint::Short`].
     pub day_hint: DayHint,
-    /// How long an answer takes, drawn evenly between the two. Default none.
+    /// How long an answer takes, drawn evenly between the two. Errors take a tenth of it. Default none.
     pub latency: (Duration, Duration),
     /// The pause between two chunks of a stream. Default none.
     pub chunk_pause: Duration,

@@ -16,7 +16,7 @@ mod wheel;
 
 use std::{rc::Rc, time::Duration};
 
-use futures_util::future::LocalBoxFuture;
+use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use keywheel_core::{ApiKey, Clock as _, ManualClock};
 
 use crate::{shared::SharedWorld, transport::SimTransport, world::World};
@@ -92,8 +92,8 @@ pub fn play(plan: &Plan, strategy: &mut dyn Strategy) -> Report {
     let mut arrivals = plan.arrivals().into_iter().peekable();
     let mut restarts_at = Some(plan.restarts_at());
     loop {
-        for outcome in crowd.run_until_stalled() {
-            report.ended(outcome, &world, clock.now());
+        for (outcome, arrived_at) in crowd.run_until_stalled() {
+            report.ended(outcome, arrived_at, &world, clock.now());
         }
         let next = [arrivals.peek().copied(), clock.next_wake(), restarts_at];
         let Some(next) = next.into_iter().flatten().min().filter(|at| *at <= plan.ends_at()) else {
@@ -108,7 +108,9 @@ pub fn play(plan: &Plan, strategy: &mut dyn Strategy) -> Report {
             policy = strategy.start(&app);
         }
         while arrivals.next_if(|at| *at <= next).is_some() {
-            crowd.add(Rc::clone(&policy).call());
+            let arrived_at = clock.now();
+            let call = Rc::clone(&policy).call();
+            crowd.add(call.map(move |outcome| (outcome, arrived_at)).boxed_local());
         }
     }
     report.finish(&crowd, &world.stats());

@@ -143,6 +143,10 @@ fn no_free_tier() {
     let mut world = World::new(config).unwrap();
     let verdict = agreed(&mut world, &generate(&key(1)), Cause::FreeTierNotAvailable);
     assert!(!verdict.key_is_dead);
+    // Said in the text alone, of four quotas, by the name that the model has inside.
+    let body = common::text(&world.handle(&generate(&key(1)), at(NOW)));
+    assert!(!body.contains("quotaValue"));
+    assert_eq!(body.matches("limit: 0, model: gemini-3.1-pro\\n").count(), 4);
 }
 
 #[test]

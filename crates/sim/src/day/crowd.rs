@@ -9,6 +9,7 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
+use chrono::{DateTime, Utc};
 use futures_util::{
     future::LocalBoxFuture,
     stream::{FuturesUnordered, Stream as _},
@@ -16,12 +17,15 @@ use futures_util::{
 
 use super::Outcome;
 
+/// How a call ended, and when it had arrived.
+pub(super) type Ended = (Outcome, DateTime<Utc>);
+
 /// Calls under way.
 ///
 /// Not `LocalPool` of futures-executor: a restart has to drop every call at once, which a pool of spawned tasks
 /// cannot do.
 pub(super) struct Crowd {
-    calls: FuturesUnordered<LocalBoxFuture<'static, Outcome>>,
+    calls: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
     woken: Arc<Woken>,
 }
 
@@ -38,7 +42,7 @@ impl Crowd {
         Self { calls: FuturesUnordered::new(), woken: Arc::new(Woken(AtomicBool::new(false))) }
     }
 
-    pub(super) fn add(&self, call: LocalBoxFuture<'static, Outcome>) {
+    pub(super) fn add(&self, call: LocalBoxFuture<'static, Ended>) {
         self.calls.push(call);
     }
 
@@ -54,14 +58,14 @@ impl Crowd {
     }
 
     /// Runs the calls until all of them wait; returns those that ended.
-    pub(super) fn run_until_stalled(&mut self) -> Vec<Outcome> {
+    pub(super) fn run_until_stalled(&mut self) -> Vec<Ended> {
         let waker = Waker::from(Arc::clone(&self.woken));
         let mut cx = Context::from_waker(&waker);
         let mut ended = Vec::new();
         loop {
             self.woken.0.store(false, Ordering::Release);
             match Pin::new(&mut self.calls).poll_next(&mut cx) {
-                Poll::Ready(Some(outcome)) => ended.push(outcome),
+                Poll::Ready(Some(call)) => ended.push(call),
                 Poll::Ready(None) => return ended,
                 Poll::Pending if self.woken.0.load(Ordering::Acquire) => {}
                 Poll::Pending => return ended,

@@ -32,6 +32,8 @@ pub struct Report {
     pub client_failures_before_exhaustion: u64,
     /// Calls that failed.
     pub failed: u64,
+    /// How long those calls took to fail, all together, in milliseconds.
+    pub failing_ms: i64,
     /// Calls under way when the app was restarted.
     pub cut_by_restart: usize,
     /// Calls under way at the end.
@@ -52,17 +54,25 @@ impl Report {
             faulted: 0,
             client_failures_before_exhaustion: 0,
             failed: 0,
+            failing_ms: 0,
             cut_by_restart: 0,
             unfinished: 0,
             model: plan.model.clone(),
         }
     }
 
-    pub(super) fn ended(&mut self, outcome: Outcome, world: &SharedWorld, now: DateTime<Utc>) {
+    pub(super) fn ended(
+        &mut self,
+        outcome: Outcome,
+        arrived_at: DateTime<Utc>,
+        world: &SharedWorld,
+        now: DateTime<Utc>,
+    ) {
         match outcome {
             Outcome::Delivered => self.delivered += 1,
             Outcome::Failed => {
                 self.failed += 1;
+                self.failing_ms += (now - arrived_at).num_milliseconds();
                 let before = world.with(|world| world.any_left_today(&self.model, now));
                 self.client_failures_before_exhaustion += u64::from(before);
             }
@@ -80,6 +90,12 @@ impl Report {
     #[must_use]
     pub fn share(&self) -> f64 {
         self.delivered as f64 / self.capacity.max(1) as f64
+    }
+
+    /// How long a caller waited on average to be told that there is no answer, in seconds.
+    #[must_use]
+    pub fn seconds_to_failure(&self) -> f64 {
+        self.failing_ms as f64 / 1_000.0 / self.failed.max(1) as f64
     }
 }
 
@@ -107,8 +123,16 @@ pub fn figures(report: &Report) -> String {
 #[must_use]
 pub fn table(reports: &[Report]) -> String {
     let mut rows = vec![
-        ["strategy", "delivered", "of capacity", "refused", "worst bucket", "failed too early"]
-            .map(str::to_owned),
+        [
+            "strategy",
+            "delivered",
+            "of capacity",
+            "refused",
+            "worst bucket",
+            "failed too early",
+            "time to a no",
+        ]
+        .map(str::to_owned),
     ];
     rows.extend(reports.iter().map(|report| {
         [
@@ -118,6 +142,7 @@ pub fn table(reports: &[Report]) -> String {
             report.refused.to_string(),
             report.refused_per_bucket_max.to_string(),
             report.client_failures_before_exhaustion.to_string(),
+            format!("{:.1} s", report.seconds_to_failure()),
         ]
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
@@ -133,21 +158,20 @@ pub fn table(reports: &[Report]) -> String {
     out
 }
 
-/// The difference in one sentence: the first report against the best of the others.
+/// The difference in one sentence: the first report against the second.
 #[must_use]
 pub fn headline(reports: &[Report]) -> Option<String> {
-    let (first, others) = reports.split_first()?;
-    let best = others.iter().max_by_key(|report| report.delivered)?;
-    Some(format!(
-        "{}: {:.2} % of what the keys allow with {} refused requests; the best of the others ({}): \
-         {:.2} % with {}.",
-        first.name,
-        100.0 * first.share(),
-        first.refused,
-        best.name,
-        100.0 * best.share(),
-        best.refused
-    ))
+    let [first, second, ..] = reports else { return None };
+    let said = |report: &Report| {
+        format!(
+            "{}: {:.2} % of what the keys allow, {} refused requests, a no after {:.1} s",
+            report.name,
+            100.0 * report.share(),
+            report.refused,
+            report.seconds_to_failure()
+        )
+    };
+    Some(format!("{}; {}.", said(first), said(second)))
 }
 
 fn capacity(plan: &Plan, world: &SharedWorld) -> u64 {

@@ -94,7 +94,8 @@ impl World {
         let Decision { mut http, outcome, counted } = self.decide(call, arrival, now_ms);
 
         let mut rng = self.draws.generator(arrival, b"delivery");
-        let latency = between(&mut rng, self.config.latency);
+        let answered = http.as_ref().is_some_and(|http| http.status == 200);
+        let latency = between(&mut rng, self.config.latency) / if answered { 1 } else { 10 };
         if let Some(http) = &mut http
             && rng.f64() < self.draws.faults().split
         {
