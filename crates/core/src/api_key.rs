@@ -8,11 +8,11 @@ use sha2::{Digest, Sha256};
 
 /// One API key of a provider.
 ///
-/// `Debug` prints the [`Fingerprint`]; there is no `Display` and no `Serialize`, so a key reaches a log, an
-/// error or a file only through [`expose`](Self::expose). The memory is wiped on drop.
+/// `Debug` prints the [`Fingerprint`]; there is no `Display` and no `Serialize`, so a key reaches a
+/// log, an error or a file only through [`expose`](Self::expose). The memory is wiped on drop.
 ///
-/// Gemini keys come as `AIza…` (39 characters) and `AQ.…` (any length); other providers use other forms.
-/// The form is therefore never checked, only that the value could be sent in a header.
+/// Gemini keys come as `AIza…` (39 characters) and `AQ.…` (any length); other providers use other
+/// forms. The form is therefore never checked, only that the value could be sent in a header.
 ///
 /// ```
 /// use keywheel_core::ApiKey;

@@ -1,7 +1,7 @@
 //! What a refusal means: its cause, whom it concerns, and how long it lasts.
 //!
-//! These are the words in which a provider's classifier speaks to the pool and the ledger. They name no
-//! provider and no wire format.
+//! These are the words in which a provider's classifier speaks to the pool and the ledger. They
+//! name no provider and no wire format.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -113,8 +113,8 @@ impl Cause {
         }
     }
 
-    /// How a key or quota project that met this cause comes back into use; `None` when the cause is no
-    /// quarantine.
+    /// How a key or quota project that met this cause comes back into use; `None` when the cause is
+    /// no quarantine.
     #[must_use]
     pub const fn release(self) -> Option<Release> {
         match self {
@@ -281,7 +281,8 @@ mod tests {
     #[test]
     fn all_holds_every_cause_once() {
         assert_eq!(BTreeSet::from(Cause::ALL).len(), Cause::ALL.len());
-        // serde knows every variant, whatever stands in `ALL`, and lists them when it meets a stranger.
+        // serde knows every variant, whatever stands in `ALL`, and lists them when it meets a
+        // stranger.
         let error = serde_json::from_value::<Cause>("flood".into()).unwrap_err().to_string();
         let named = error.split('`').skip(3).step_by(2).collect::<BTreeSet<_>>();
         assert_eq!(named, Cause::ALL.into_iter().map(Cause::as_str).collect());

@@ -1,7 +1,7 @@
 //! Wall clock behind a trait, so that cooldowns survive restarts and tests never sleep.
 //!
-//! keywheel reads *wall* time, not monotonic time: a cooldown written to disk must mean the same moment
-//! after a restart. The price is that the clock may step; every reader of it has to cope.
+//! keywheel reads *wall* time, not monotonic time: a cooldown written to disk must mean the same
+//! moment after a restart. The price is that the clock may step; every reader of it has to cope.
 
 use std::{
     collections::BTreeMap,
@@ -27,10 +27,11 @@ pub trait Clock: Send + Sync + fmt::Debug {
         from_unix_ms(self.unix_ms())
     }
 
-    /// A future that ends once this clock reads at least `at_ms`, for clocks that do not follow real time.
+    /// A future that ends once this clock reads at least `at_ms`, for clocks that do not follow
+    /// real time.
     ///
-    /// `None`, the default, means that the clock follows real time and the caller's runtime has to sleep.
-    /// Clocks that are moved by hand must return `Some`, or waiters would wait for real.
+    /// `None`, the default, means that the clock follows real time and the caller's runtime has to
+    /// sleep. Clocks that are moved by hand must return `Some`, or waiters would wait for real.
     fn manual_sleep(&self, at_ms: i64) -> Option<ManualSleep> {
         let _ = at_ms;
         None
@@ -100,7 +101,8 @@ impl ManualClock {
         self.set_unix_ms(to);
     }
 
-    /// Sets the clock, forwards or backwards, and wakes whoever sleeps until a moment that has now come.
+    /// Sets the clock, forwards or backwards, and wakes whoever sleeps until a moment that has now
+    /// come.
     pub fn set(&self, to: DateTime<Utc>) {
         self.set_unix_ms(to.timestamp_millis());
     }

@@ -1,13 +1,14 @@
 //! How many tokens a request will be, before the provider has counted it.
 //!
-//! Budgets and token windows have to decide before a call is sent, on every call. Length divided by four,
-//! the usual rule, is four times too low for digits and three times for Chinese, so characters are
-//! told apart by class. The costs below were fitted to Gemma 3's tokenizer, the one that Google publishes and
-//! that its SDK uses to count for Gemini, over prose in 50 languages, code and data. They lean upwards:
-//! about 1.1 to 1.4 times the true count for most text, not under 0.8 for any kind in the tests.
+//! Budgets and token windows have to decide before a call is sent, on every call. Length divided by
+//! four, the usual rule, is four times too low for digits and three times for Chinese, so
+//! characters are told apart by class. The costs below were fitted to Gemma 3's tokenizer, the one
+//! that Google publishes and that its SDK uses to count for Gemini, over prose in some forty
+//! languages, code and data. They lean upwards: about 1.1 to 1.4 times the true count for most
+//! text, not under 0.8 for any kind in the tests.
 //!
-//! Sources: costs of media and the rule of thumb, <https://ai.google.dev/gemini-api/docs/tokens>; the counts,
-//! `tests/data/README.md`.
+//! Sources: costs of media and the rule of thumb, <https://ai.google.dev/gemini-api/docs/tokens>;
+//! the counts, `tests/data/README.md`.
 
 /// An upper-leaning estimate of the tokens in `text`; 0 for an empty text.
 ///
@@ -44,8 +45,8 @@ pub fn tokens(text: &str) -> u64 {
 /// | `text/…`, JSON, XML | one for each 2 bytes |
 /// | anything else | one for each byte, as if it were sent as text |
 ///
-/// A duration that is not known is bounded from the size: audio as if it were 8 kbit/s speech, video 64 kbit/s,
-/// which real files exceed.
+/// A duration that is not known is bounded from the size: audio as if it were 8 kbit/s speech,
+/// video 64 kbit/s, which real files exceed.
 #[must_use]
 pub fn media(mime: &str, bytes: u64, seconds: Option<f64>) -> u64 {
     let kind = mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -284,9 +285,9 @@ impl Counter {
 
 /// What the first character of a run in the script of `code` costs, and each one after it.
 ///
-/// Scripts that the tokenizer knows well are cheap in words; those it does not know cost a token for each
-/// byte. What is rare within a block (most of Hangul, half of the ideographs) costs more than stands here, but
-/// is rare.
+/// Scripts that the tokenizer knows well are cheap in words; those it does not know cost a token
+/// for each byte. What is rare within a block (most of Hangul, half of the ideographs) costs more
+/// than stands here, but is rare.
 const fn costs(code: u32) -> (u16, u16) {
     match code {
         0x0300..=0x036f => (1500, 1501),                   // combining marks

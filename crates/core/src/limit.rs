@@ -61,7 +61,8 @@ impl fmt::Display for Dimension {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
-    /// The quota's id ends in `-FreeTier`: the key is on the free tier, whatever its owner believes.
+    /// The quota's id ends in `-FreeTier`: the key is on the free tier, whatever its owner
+    /// believes.
     Free,
     /// The id or the metric names a paid tier.
     Paid,

@@ -1,8 +1,8 @@
 //! The quota day: Google's daily quotas come back at midnight Pacific.
 //!
 //! Source: "Requests per day (RPD) quotas reset at midnight Pacific time",
-//! <https://ai.google.dev/gemini-api/docs/rate-limits>. Pacific means `America/Los_Angeles` by zone rules:
-//! one day a year has 23 hours and one has 25, so nothing here ever adds 24 hours.
+//! <https://ai.google.dev/gemini-api/docs/rate-limits>. Pacific means `America/Los_Angeles` by zone
+//! rules: one day a year has 23 hours and one has 25, so nothing here ever adds 24 hours.
 
 use chrono::{
     DateTime, Datelike, Days, Duration, LocalResult, NaiveDate, NaiveTime, TimeZone, Utc,
@@ -82,15 +82,16 @@ impl QuotaDay {
         self.ends_at() - self.starts_at()
     }
 
-    /// True when a reset lies after `from` and not after `to`: figures taken over that time mix two days.
+    /// True when a reset lies after `from` and not after `to`: figures taken over that time mix two
+    /// days.
     #[must_use]
     pub fn straddles(from: DateTime<Utc>, to: DateTime<Utc>) -> bool {
         Self::containing(from) != Self::containing(to)
     }
 }
 
-/// The first moment of `date` in `zone`. Zones that change their clocks at midnight have days that begin at
-/// 01:00, or whose first hour comes twice.
+/// The first moment of `date` in `zone`. Zones that change their clocks at midnight have days that
+/// begin at 01:00, or whose first hour comes twice.
 fn first_moment(date: NaiveDate, zone: Tz) -> DateTime<Utc> {
     let days = days_past_tables(date.year());
     let midnight = (date - days).and_time(NaiveTime::MIN);
@@ -107,11 +108,12 @@ fn first_moment(date: NaiveDate, zone: Tz) -> DateTime<Utc> {
     midnight.and_utc() + days
 }
 
-/// The last year whose clock changes stand in chrono-tz's tables; after it they know winter time only.
+/// The last year whose clock changes stand in chrono-tz's tables; after it they know winter time
+/// only.
 const LAST_YEAR: i32 = 2099;
 
-/// How far to go back from `year` to one that the tables cover and that has the same calendar, so that the
-/// same rules change the clocks on the same dates.
+/// How far to go back from `year` to one that the tables cover and that has the same calendar, so
+/// that the same rules change the clocks on the same dates.
 fn days_past_tables(year: i32) -> Duration {
     if year <= LAST_YEAR {
         return Duration::zero();

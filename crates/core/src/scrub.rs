@@ -1,7 +1,7 @@
 //! Takes keys out of texts that came from outside.
 //!
-//! Google's "suspended" reply repeats the caller's key in its message, so no reply is logged, put into an
-//! error or sent on before it went through here.
+//! Google's "suspended" reply repeats the caller's key in its message, so no reply is logged, put
+//! into an error or sent on before it went through here.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -49,7 +49,8 @@ pub fn scrub<'t>(text: &'t str, keys: &[&ApiKey]) -> Cow<'t, str> {
 
 /// False for most texts: three letters that stand in every form known here are nowhere in it.
 ///
-/// One pass without branches, which the compiler turns into vector code: every error passes through here.
+/// One pass without branches, which the compiler turns into vector code: every error passes through
+/// here.
 fn may_hold_a_secret(text: &[u8]) -> bool {
     let triples = text.iter().zip(text.iter().skip(1)).zip(text.iter().skip(2));
     let found = triples.fold(0_u8, |found, ((&a, &b), &c)| {
@@ -96,7 +97,8 @@ impl<'a> Scrubber<'a> {
         Self { text: text.as_bytes(), keys, begins }
     }
 
-    /// The next secret at or after `from`. Its ends are ASCII characters, so the text can be cut there.
+    /// The next secret at or after `from`. Its ends are ASCII characters, so the text can be cut
+    /// there.
     fn next(&self, from: usize) -> Option<Range<usize>> {
         let candidates =
             (from..self.text.len()).filter(|&at| self.begins[usize::from(self.text[at])]);

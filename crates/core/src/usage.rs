@@ -21,13 +21,14 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The usage that `reply` reports: a whole reply, one event of a stream, the JSON array that Gemini sends
-    /// without `alt=sse`, or the block itself.
+    /// The usage that `reply` reports: a whole reply, one event of a stream, the JSON array that
+    /// Gemini sends without `alt=sse`, or the block itself.
     ///
-    /// Reads Gemini's `usageMetadata` in camel and snake case, the usage of its Interactions, and OpenAI's
-    /// `usage` in both of its dialects and as Anthropic and Groq vary it. `None` means that nothing was
-    /// reported. Zero is something: Google omits fields that are zero, so in a block that is there an absent
-    /// field is 0. An absent total is summed up, and a stated one is never less than the sum.
+    /// Reads Gemini's `usageMetadata` in camel and snake case, the usage of its Interactions, and
+    /// OpenAI's `usage` in both of its dialects and as Anthropic and Groq vary it. `None` means
+    /// that nothing was reported. Zero is something: Google omits fields that are zero, so in a
+    /// block that is there an absent field is 0. An absent total is summed up, and a stated one is
+    /// never less than the sum.
     ///
     /// Numbers may be strings; negative ones count as 0, and none is larger than 10^12.
     ///
@@ -57,8 +58,8 @@ impl Usage {
 
     /// Puts what a later event of a stream reports in the place of what was `seen`.
     ///
-    /// Counts in streams are cumulative, so they are never added up, and the last one wins. Only nothing
-    /// at all never follows something: an event with zeros alone is a placeholder.
+    /// Counts in streams are cumulative, so they are never added up, and the last one wins. Only
+    /// nothing at all never follows something: an event with zeros alone is a placeholder.
     pub fn take_last(seen: &mut Option<Self>, new: Option<Self>) {
         let Some(new) = new else { return };
         if seen.is_none() || new != Self::default() {
@@ -118,8 +119,8 @@ impl Block<'_> {
 
     /// Chat completions, responses, embeddings.
     ///
-    /// OpenAI counts reasoning within the completion and itemises it. Gemini's compatibility layer counts it in
-    /// the total alone.
+    /// OpenAI counts reasoning within the completion and itemises it. Gemini's compatibility layer
+    /// counts it in the total alone.
     fn openai(&self) -> Option<Usage> {
         let input = self.count(&["prompt_tokens", "input_tokens"]);
         let completion = self.count(&["completion_tokens", "output_tokens"]);

@@ -24,10 +24,11 @@ fn nth_sunday(year: i64, month: i64, nth: i64) -> i64 {
     first + until_sunday + 7 * (nth - 1)
 }
 
-/// When the clocks go forward and back in a year, as days since the epoch. Both happen at 2 in the morning.
+/// When the clocks go forward and back in a year, as days since the epoch. Both happen at 2 in the
+/// morning.
 ///
-/// 1987 to 2006: first Sunday of April, last Sunday of October (15 U.S.C. 260a as amended in 1986). Since 2007:
-/// second Sunday of March, first Sunday of November (Energy Policy Act of 2005).
+/// 1987 to 2006: first Sunday of April, last Sunday of October (15 U.S.C. 260a as amended in 1986).
+/// Since 2007: second Sunday of March, first Sunday of November (Energy Policy Act of 2005).
 fn changes(year: i64) -> (i64, i64) {
     if year >= 2007 {
         return (nth_sunday(year, 3, 2), nth_sunday(year, 11, 1));
@@ -142,8 +143,8 @@ fn the_days_before_and_after_a_change_have_24_hours() {
     }
 }
 
-// https://github.com/diegosouzapw/OmniRoute/pull/13440, https://github.com/Wei-Shaw/sub2api/issues/641 and /5443:
-// the server's own midnight was used.
+// https://github.com/diegosouzapw/OmniRoute/pull/13440,
+// https://github.com/Wei-Shaw/sub2api/issues/641 and /5443: the server's own midnight was used.
 #[test]
 fn in_india_the_day_turns_at_half_past_one_in_winter_and_half_past_twelve_in_summer() {
     let in_india = |text: &str| {
@@ -158,7 +159,8 @@ fn in_india_the_day_turns_at_half_past_one_in_winter_and_half_past_twelve_in_sum
     assert_eq!(in_india("2026-11-01T12:00:00Z"), "13:30");
 }
 
-// https://github.com/BerriAI/litellm/issues/34896: the zone was lost, and the reset late by the offset.
+// https://github.com/BerriAI/litellm/issues/34896: the zone was lost, and the reset late by the
+// offset.
 #[test]
 fn the_reset_is_the_same_instant_however_it_is_written() {
     let utc = at("2026-11-30T07:12:03Z");
@@ -195,7 +197,8 @@ fn a_measurement_across_a_reset_straddles() {
     }
 }
 
-// https://github.com/BerriAI/litellm/issues/42241 and /10288: days of another zone than the one expected.
+// https://github.com/BerriAI/litellm/issues/42241 and /10288: days of another zone than the one
+// expected.
 #[test]
 fn a_day_of_another_zone_is_of_that_zone_throughout() {
     let moment = at("2026-11-30T20:00:00Z");

@@ -13,8 +13,9 @@ fn check(key: &str, cases: &[(&str, &str)]) {
     }
 }
 
-// https://github.com/constellation-works/orbit/pull/490 and https://github.com/nyroway/nyro/issues/68: an
-// error of the HTTP client printed the URL with its `?key=`, and a proxy returned it to its user.
+// https://github.com/constellation-works/orbit/pull/490 and
+// https://github.com/nyroway/nyro/issues/68: an error of the HTTP client printed the URL with its
+// `?key=`, and a proxy returned it to its user.
 #[test]
 fn the_key_in_a_url_is_taken_out() {
     check(

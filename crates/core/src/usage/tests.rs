@@ -152,7 +152,8 @@ fn odd_numbers_are_bounded() {
     assert_eq!(Usage::from_json(&huge).map(|usage| usage.total), Some(MOST));
 }
 
-// https://github.com/BerriAI/litellm/issues/14457, /17364, /33736, /36008: streamed usage was missing or doubled.
+// https://github.com/BerriAI/litellm/issues/14457, /17364, /33736, /36008: streamed usage was
+// missing or doubled.
 #[test]
 fn the_last_usage_of_a_stream_wins_and_is_never_added_up() {
     let events = [

@@ -1,8 +1,9 @@
 //! Reads `.env` files line by line.
 //!
-//! The dialect (quotes, escapes, comments, `export`) is `dotenvy`'s. It is fed one logical line at a time,
-//! for three reasons: its errors carry the text of the line, which may be a key, and not its number; an
-//! open quote would swallow the rest of the file; and nothing may reach the process environment.
+//! The dialect (quotes, escapes, comments, `export`) is `dotenvy`'s. It is fed one logical line at
+//! a time, for three reasons: its errors carry the text of the line, which may be a key, and not
+//! its number; an open quote would swallow the rest of the file; and nothing may reach the process
+//! environment.
 
 /// Lines a quoted value may run over before its opening quote is taken for a mistake.
 const MOST_LINES: usize = 64;
@@ -82,8 +83,8 @@ fn name_of(line: &str) -> String {
     line.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect()
 }
 
-/// Invisible characters that editors and web pages leave behind. Only they are trimmed here: the rest is
-/// up to the dialect.
+/// Invisible characters that editors and web pages leave behind. Only they are trimmed here: the
+/// rest is up to the dialect.
 fn is_stray(c: char) -> bool {
     matches!(c, '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2060}')
 }

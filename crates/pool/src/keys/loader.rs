@@ -27,11 +27,12 @@ use super::{
 /// | `GEMINI_PAID_API_KEY_<SUFFIX>`, `GEMINI_PAID_API_KEY` | one paid key |
 /// | `GEMINI_PROJECT_<SUFFIX>`, `GEMINI_PROJECT` | the quota project of the keys with the same suffix, or without one |
 ///
-/// Keys are ordered as in this table; then come key files, then keys given in code. Names are matched
-/// exactly, upper and lower case included; near misses are reported.
+/// Keys are ordered as in this table; then come key files, then keys given in code. Names are
+/// matched exactly, upper and lower case included; near misses are reported.
 ///
-/// A variable of the environment wins over the same one in a `.env` file, also when it is set to nothing:
-/// `GEMINI_API_KEY_3= ./app` leaves that key out. A variable set to nothing is reported and passed over.
+/// A variable of the environment wins over the same one in a `.env` file, also when it is set to
+/// nothing: `GEMINI_API_KEY_3= ./app` leaves that key out. A variable set to nothing is reported
+/// and passed over.
 ///
 /// ```
 /// use keywheel_pool::keys::KeyLoader;
@@ -67,10 +68,11 @@ impl KeyLoader {
         }
     }
 
-    /// Looks for `<prefix>_<SUFFIX>`, `<prefix>` and `<prefix>S` instead. A last underscore is ignored.
+    /// Looks for `<prefix>_<SUFFIX>`, `<prefix>` and `<prefix>S` instead. A last underscore is
+    /// ignored.
     ///
-    /// `ACME_API_KEY` also gives `ACME_PAID_API_KEY` and `ACME_PROJECT`. `GOOGLE_API_KEY` is read only with
-    /// the default, `GEMINI_API_KEY`.
+    /// `ACME_API_KEY` also gives `ACME_PAID_API_KEY` and `ACME_PROJECT`. `GOOGLE_API_KEY` is read
+    /// only with the default, `GEMINI_API_KEY`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -95,8 +97,8 @@ impl KeyLoader {
 
     /// Reads a `.env` file if it is there. Of several, the first one given wins.
     ///
-    /// The process environment is not touched, and references to other variables (`$NAME`) are refused
-    /// instead of followed.
+    /// The process environment is not touched, and references to other variables (`$NAME`) are
+    /// refused instead of followed.
     pub fn dotenv(mut self, path: impl Into<PathBuf>) -> Self {
         self.dotenv.push(path.into());
         self
@@ -117,8 +119,8 @@ impl KeyLoader {
     /// Reads everything.
     ///
     /// # Errors
-    /// [`KeysError::Faults`] with all that is wrong: one fault is enough, since a key left out in silence
-    /// is missed only when the quota runs out. [`KeysError::NoKeys`] if there is no key.
+    /// [`KeysError::Faults`] with all that is wrong: one fault is enough, since a key left out in
+    /// silence is missed only when the quota runs out. [`KeysError::NoKeys`] if there is no key.
     pub fn load(&self) -> Result<LoadedKeys, KeysError> {
         let prefix = if self.prefix.is_empty() { DEFAULT_PREFIX } else { &self.prefix };
         let mut load = Load::new(Names::new(prefix));
@@ -303,7 +305,8 @@ impl Load {
             }
         }
         for (place, name, used) in projects.by_suffix.into_values() {
-            // Names of quota projects are shown, so a key that slipped into one must not get through.
+            // Names of quota projects are shown, so a key that slipped into one must not get
+            // through.
             if self.keys.iter().any(|spec| spec.key.expose() == name) {
                 self.fault(place, Problem::ProjectName);
             } else if !used {
@@ -435,8 +438,8 @@ impl Load {
         }
     }
 
-    /// The file as text. What is not UTF-8 in it spoils only the values it stands in; the other encoding
-    /// that editors write, UTF-16, spoils everything.
+    /// The file as text. What is not UTF-8 in it spoils only the values it stands in; the other
+    /// encoding that editors write, UTF-16, spoils everything.
     fn text(&mut self, path: &Path, bytes: Vec<u8>) -> Option<String> {
         if bytes.starts_with(&[0xff, 0xfe])
             || bytes.starts_with(&[0xfe, 0xff])

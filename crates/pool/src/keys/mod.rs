@@ -1,7 +1,7 @@
 //! The keys a pool is built from, and where they come from.
 //!
-//! [`KeyLoader`] reads them; the table of variables stands there. Nothing in this module prints a key:
-//! errors and notes name variables, files and lines.
+//! [`KeyLoader`] reads them; the table of variables stands there. Nothing in this module prints a
+//! key: errors and notes name variables, files and lines.
 
 mod dotenv;
 mod loader;
@@ -33,7 +33,8 @@ pub struct KeySpec {
     pub key: ApiKey,
     /// What people call it: the variable or the file line it came from, or a name given in code.
     pub label: String,
-    /// The quota project it belongs to. `None`: not told, so the key is taken to be alone in its own.
+    /// The quota project it belongs to. `None`: not told, so the key is taken to be alone in its
+    /// own.
     pub project: Option<String>,
     /// `Free` unless its owner marked it as paid.
     pub tier: Tier,

@@ -39,8 +39,8 @@ pub(super) enum Role<'a> {
 impl Names {
     /// The names for `prefix`, with or without its last underscore.
     ///
-    /// `ACME_API_KEY` gives `ACME_PAID_API_KEY` and `ACME_PROJECT`, `ACME_KEY` gives `ACME_PAID_KEY`;
-    /// any other prefix gets `_PAID` and `_PROJECT` at its end.
+    /// `ACME_API_KEY` gives `ACME_PAID_API_KEY` and `ACME_PROJECT`, `ACME_KEY` gives
+    /// `ACME_PAID_KEY`; any other prefix gets `_PAID` and `_PROJECT` at its end.
     pub(super) fn new(prefix: &str) -> Self {
         let single = prefix.trim().trim_end_matches('_');
         let ending = ["_API_KEY", "_KEY"].into_iter().find(|ending| single.ends_with(ending));
@@ -92,7 +92,8 @@ impl Names {
     }
 }
 
-/// `Some(Some("7"))` for `<base>_7`, `Some(Some(""))` for `<base>` itself, `Some(None)` for `<base>_`.
+/// `Some(Some("7"))` for `<base>_7`, `Some(Some(""))` for `<base>` itself, `Some(None)` for
+/// `<base>_`.
 fn suffix_after<'a>(name: &'a str, base: &str) -> Option<Option<&'a str>> {
     match name.strip_prefix(base)? {
         "" => Some(Some("")),

@@ -4,9 +4,9 @@ use std::{cmp::Ordering, iter::Peekable, str::Chars};
 
 /// Compares two suffixes of variables as a person would.
 ///
-/// Runs of digits compare as numbers of any length, everything else letter by letter without regard to
-/// case, and a digit comes before anything else. What is equal by that (`a` and `A`, `1` and `01`) is
-/// ordered by its bytes, so two different texts never count as equal.
+/// Runs of digits compare as numbers of any length, everything else letter by letter without regard
+/// to case, and a digit comes before anything else. What is equal by that (`a` and `A`, `1` and
+/// `01`) is ordered by its bytes, so two different texts never count as equal.
 pub(super) fn compare(a: &str, b: &str) -> Ordering {
     by_tokens(a, b).then_with(|| a.cmp(b))
 }

@@ -160,7 +160,8 @@ pub enum KeyNote {
     },
     /// Set, but to nothing.
     Empty(Place),
-    /// The environment, or a file before this one, sets the same variable to something else, and wins.
+    /// The environment, or a file before this one, sets the same variable to something else, and
+    /// wins.
     Hidden(Place),
     /// A quota project for a key that is not there.
     ProjectWithoutKey(Place),

@@ -71,7 +71,8 @@ fn keys_come_in_natural_order_then_bare_list_google_paid() {
     assert_eq!(loaded.notes, []);
 }
 
-// https://github.com/hydropix/TranslateBooksWithLLMs/issues/163: several keys in `.env` were read as one key.
+// https://github.com/hydropix/TranslateBooksWithLLMs/issues/163: several keys in `.env` were read
+// as one key.
 #[test]
 fn several_keys_are_never_read_as_one() {
     let dir = TempDir::new().unwrap();
@@ -108,7 +109,8 @@ fn a_name_set_twice_in_one_file_is_a_fault_and_not_one_key() {
     assert_eq!(KeyLoader::new().dotenv(&same).load().unwrap().keys.len(), 1);
 }
 
-// https://github.com/ultimatejimmy/xray.koplugin/issues/72: keys that begin with `AQ.` were refused.
+// https://github.com/ultimatejimmy/xray.koplugin/issues/72: keys that begin with `AQ.` were
+// refused.
 #[test]
 fn keys_of_both_forms_are_loaded() {
     let old = "AIzaSyEXAMPLE0000000000000000000000000001";
@@ -365,7 +367,8 @@ fn the_process_environment_is_read_and_not_changed() {
     assert_eq!(labels(&loaded), ["KEYWHEEL_TEST_KEY_1"]);
     assert!(before == std::env::vars_os().collect::<Vec<_>>(), "the environment changed");
 
-    // `PATH` is set wherever tests run, and too odd for a key or a placeholder to be more than read.
+    // `PATH` is set wherever tests run, and too odd for a key or a placeholder to be more than
+    // read.
     let path = KeyLoader::new().prefix("PATH").process_environment().load();
     let seen = match path {
         Ok(loaded) => !loaded.keys.is_empty(),

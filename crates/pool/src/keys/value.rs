@@ -4,8 +4,8 @@ use keywheel_core::ApiKey;
 
 use super::report::Problem;
 
-/// One key. `None`: there is nothing, which is how a variable is switched off. `instead` tells what to do
-/// when there are several.
+/// One key. `None`: there is nothing, which is how a variable is switched off. `instead` tells what
+/// to do when there are several.
 pub(super) fn key(text: &str, instead: &str) -> Option<Result<ApiKey, Problem>> {
     let value = trimmed(text);
     if value.is_empty() {
@@ -24,8 +24,8 @@ pub(super) fn is_example(key: &ApiKey) -> bool {
 
 /// Several keys, with the place of each in the list, counted from 1.
 ///
-/// Items are separated by commas, semicolons or line ends. Square brackets around the whole are taken
-/// off, since some tools write lists as JSON. Empty items are passed over.
+/// Items are separated by commas, semicolons or line ends. Square brackets around the whole are
+/// taken off, since some tools write lists as JSON. Empty items are passed over.
 pub(super) fn list(text: &str) -> Vec<(usize, Result<ApiKey, Problem>)> {
     let text = trimmed(text);
     let text = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
@@ -40,7 +40,8 @@ pub(super) fn trimmed(text: &str) -> &str {
 }
 
 fn checked(value: &str, instead: &str) -> Result<ApiKey, Problem> {
-    // Several keys in one variable would become one key that no server knows, and the cause is hard to see.
+    // Several keys in one variable would become one key that no server knows, and the cause is hard
+    // to see.
     if value.contains([',', ';']) || value.contains(char::is_whitespace) {
         return Err(Problem::SeveralKeys { instead: instead.into() });
     }
@@ -183,8 +184,8 @@ mod tests {
         }
     }
 
-    // https://github.com/ultimatejimmy/xray.koplugin/issues/72: keys of the new form begin with `AQ.` and a
-    // check of the prefix refused them.
+    // https://github.com/ultimatejimmy/xray.koplugin/issues/72: keys of the new form begin with
+    // `AQ.` and a check of the prefix refused them.
     #[test]
     fn keys_of_every_form_are_accepted() {
         for text in [
