@@ -1,101 +1,153 @@
 //! Builds a pool.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::{Arc, Weak};
 
-use keywheel_core::{Clock, SystemClock};
+use keywheel_core::{Cause, Clock, Dimension, SystemClock};
 
 use crate::{
-    KeySpec, Limits, Pool, PoolError, Selection,
-    reset::{LimitKind, ResetStrategy},
+    KeySpec, Limits, Pool, PoolError, Selection, StateLocation,
+    core::Core,
+    limits::LimitRule,
+    persist::{Persister, Shared, Waits},
+    reset::{LimitKind, ResetStrategy, Strategies},
+    state::{State, model::Rules, table::Table},
 };
 
-/// Where the pool keeps what it knows.
-#[derive(Debug, Clone, Default)]
-pub enum StateLocation {
-    /// `KEYWHEEL_STATE`, else the platform's state folder.
-    #[default]
-    Default,
-    /// This file.
-    File(PathBuf),
-    /// A handle in memory that survives the pool: simulated restarts.
-    Memory(MemoryState),
-    /// Nowhere.
-    None,
+/// Builds a [`Pool`]: setters never fail, [`build`](Self::build) reports what was wrong.
+#[derive(Debug)]
+#[must_use]
+pub struct PoolBuilder {
+    keys: Vec<KeySpec>,
+    clock: Arc<dyn Clock>,
+    location: StateLocation,
+    rules: Rules,
+    longest: Waits,
 }
 
-/// State in memory. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub struct MemoryState;
-
-impl MemoryState {
-    /// Empty.
-    #[must_use]
-    pub fn new() -> Self {
-        Self
+impl Default for PoolBuilder {
+    fn default() -> Self {
+        Self {
+            keys: Vec::new(),
+            clock: Arc::new(SystemClock),
+            location: StateLocation::Default,
+            rules: Rules {
+                strategies: Strategies::default(),
+                selection: Selection::RoundRobin,
+                exploration: true,
+                limits: Vec::new(),
+                seed: None,
+            },
+            longest: Waits::default(),
+        }
     }
 }
 
-/// Builds a [`Pool`].
-#[derive(Debug, Default)]
-#[must_use]
-pub struct PoolBuilder {
-    clock: Option<Arc<dyn Clock>>,
-}
-
 impl PoolBuilder {
-    /// Adds keys.
-    pub fn keys(self, keys: impl IntoIterator<Item = KeySpec>) -> Self {
-        let _ = keys.into_iter().count();
+    /// Adds keys, to be used in this order. Defaults to none: such a pool answers `NoKeys`.
+    pub fn keys(mut self, keys: impl IntoIterator<Item = KeySpec>) -> Self {
+        self.keys.extend(keys);
         self
     }
 
     /// The clock. Defaults to the machine's.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = Some(clock);
+    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Where state is kept. Defaults to [`StateLocation::Default`]: a file in the platform's state folder.
+    pub fn state(self, location: StateLocation) -> Self {
+        Self { location, ..self }
+    }
+
+    /// Limits for a model: an exact name, `prefix*`, or `*` for any. The most specific one wins, dimension by
+    /// dimension. Defaults to none: limits are learned.
+    pub fn limits(mut self, model: impl Into<String>, limits: Limits) -> Self {
+        self.rules.limits.push(LimitRule { pattern: model.into(), limits });
         self
     }
 
-    /// Where state is kept. Defaults to [`StateLocation::Default`].
-    pub fn state(self, state: StateLocation) -> Self {
-        let _ = state;
+    /// How keys are chosen. Defaults to [`Selection::RoundRobin`].
+    pub fn selection(mut self, selection: Selection) -> Self {
+        self.rules.selection = selection;
         self
     }
 
-    /// Limits for a model: an exact name, `prefix*`, or `*`.
-    pub fn limits(self, model: impl Into<String>, limits: Limits) -> Self {
-        let _ = (model.into(), limits);
+    /// When a kind of limit comes back. Defaults: see [`LimitKind`].
+    pub fn reset_strategy(
+        mut self,
+        kind: LimitKind,
+        strategy: impl ResetStrategy + 'static,
+    ) -> Self {
+        const LONGEST_MS: i64 = 31 * 24 * 3_600_000;
+        self.rules.strategies.set(kind, Arc::new(strategy));
+        // A strategy of the user's own may wait longer than the default would: the state file believes it.
+        for cause in Cause::ALL.into_iter().filter(|cause| LimitKind::of(*cause) == kind) {
+            self.longest.raise(cause, LONGEST_MS);
+        }
         self
     }
 
-    /// How keys are chosen.
-    pub fn selection(self, selection: Selection) -> Self {
-        let _ = selection;
+    /// Whether one request per free bucket and quota day may go beyond what is believed (a learned limit that
+    /// is reached, a long cooldown, a model without a free tier), to find out whether it still holds.
+    /// Defaults to true.
+    pub fn exploration(mut self, on: bool) -> Self {
+        self.rules.exploration = on;
         self
     }
 
-    /// When a kind of limit comes back.
-    pub fn reset_strategy(self, kind: LimitKind, strategy: impl ResetStrategy + 'static) -> Self {
-        let _ = (kind, strategy);
+    /// Seeds the jitter, so that tests repeat. Defaults to random.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.rules.seed = Some(seed);
         self
     }
 
-    /// Whether one request per bucket and day may go beyond what is believed. Defaults to true.
-    pub fn exploration(self, on: bool) -> Self {
-        let _ = on;
-        self
-    }
-
-    /// Seeds the jitter, for tests.
-    pub fn seed(self, seed: u64) -> Self {
-        let _ = seed;
-        self
-    }
-
-    /// Opens the state and builds the pool.
+    /// Opens the state and builds the pool. A damaged state file is no error: it is kept aside and reported
+    /// in [`Pool::status`].
     ///
     /// # Errors
-    /// All faults of the configuration. A damaged state file is none: it is kept aside and reported.
+    /// A limit of zero, or two specs of one key that contradict each other.
     pub fn build(self) -> Result<Pool, PoolError> {
-        Ok(Pool { clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock)) })
+        let Self { keys, clock, location, rules, mut longest } = self;
+        check_limits(&rules.limits)?;
+        check_keys(&keys)?;
+        longest.raise(Cause::Billing, crate::cooldown::longest_ms(Cause::Billing));
+        longest.raise(Cause::ToolQuota, crate::cooldown::longest_ms(Cause::ToolQuota));
+        let (persister, file, notes) = Persister::open(&location, longest, Arc::clone(&clock));
+        let mut table = Table::default();
+        let report = table.load(keys);
+        table.notes.extend(report.notes);
+        let state = Arc::new(State::new(rules, clock, persister.writer(), table));
+        state.take_over(&file);
+        drop(file);
+        let shared: Arc<dyn Shared> = Arc::clone(&state) as _;
+        let shared: Weak<dyn Shared> = Arc::downgrade(&shared);
+        persister.start(shared);
+        let has_file = !matches!(location, StateLocation::None);
+        Ok(Pool { core: Arc::new(Core { persister, state, has_file, notes }) })
     }
+}
+
+fn check_limits(rules: &[LimitRule]) -> Result<(), PoolError> {
+    for LimitRule { pattern, limits } in rules {
+        for dimension in Dimension::ALL {
+            if limits.of(dimension) == Some(0) {
+                return Err(PoolError::ZeroLimit { pattern: pattern.clone(), dimension });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_keys(keys: &[KeySpec]) -> Result<(), PoolError> {
+    let mut seen = std::collections::HashMap::new();
+    for spec in keys {
+        let told = (spec.project.as_deref(), spec.tier);
+        if *seen.entry(spec.fingerprint()).or_insert(told) != told {
+            return Err(PoolError::Contradiction {
+                fingerprint: spec.fingerprint(),
+                label: spec.label.clone(),
+            });
+        }
+    }
+    Ok(())
 }

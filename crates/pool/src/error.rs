@@ -37,7 +37,11 @@ impl fmt::Display for Exhausted {
             ExhaustedKind::Busy => write!(f, "every key for {} is busy", self.model)?,
         }
         if let Some(soonest) = self.soonest {
-            write!(f, "; next at {}", soonest.to_rfc3339_opts(chrono::SecondsFormat::Millis, true))?;
+            write!(
+                f,
+                "; next at {}",
+                soonest.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
+            )?;
         }
         for reason in self.reasons.iter().take(3) {
             write!(f, "; {reason}")?;
@@ -123,15 +127,9 @@ impl Source {
             Self::Counted => "counted",
         }
     }
-
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        [Self::Stated, Self::Derived, Self::Guessed, Self::Counted]
-            .into_iter()
-            .find(|source| source.as_str() == text)
-    }
 }
 
-/// Why a pool cannot be built. Lists every fault, not only the first.
+/// Why a pool cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {

@@ -1,25 +1,49 @@
 //! A pool of API keys that knows by wall clock when each may be used again.
+//!
+//! It knows no HTTP and no provider: callers ask for a [`Lease`], send one request with its key, and tell
+//! what became of it in the words of [`keywheel_core::cause`]. What is learned outlives the process in a
+//! JSON state file that several processes share.
+//!
+//! | to know | look in |
+//! |---|---|
+//! | how keys are found and loaded | [`keys`] |
+//! | how to ask for a key, and what comes back | [`Pool`], [`Ask`], [`Lease`], [`Exhausted`] |
+//! | when a limit comes back, and how to say it for another provider | [`reset`] |
+//! | what the pool knows now | [`status`] |
+//! | what is decided, and by which rule | `cooldown`, `window`, `state::bucket` (pure functions) |
+//! | whose turn it is | `state::model`, `state::lane`, `wait` |
 
 mod ask;
 mod builder;
+mod cooldown;
+mod core;
 mod error;
+mod hint;
 pub mod keys;
 mod lease;
 mod limits;
 mod outcome;
+mod persist;
 mod pool;
+mod quarantine;
+mod report;
 pub mod reset;
 mod select;
+mod snapshot;
+mod state;
 pub mod status;
+mod wait;
+mod window;
 
 pub use ask::Ask;
-pub use builder::{MemoryState, PoolBuilder, StateLocation};
+pub use builder::PoolBuilder;
 pub use error::{Exhausted, ExhaustedKind, PoolError, Reason, Source};
 pub use keys::KeySpec;
 pub use lease::Lease;
 pub use limits::{LimitSource, Limits};
 pub use outcome::{Refusal, Reported};
-pub use pool::{CheckResult, DueCheck, Pool, ReloadReport, StateError};
+pub use persist::{MemoryState, StateError, StateHealth, StateLocation, StateNote};
+pub use pool::{CheckResult, DueCheck, Pool, ReloadReport};
 pub use reset::{LimitKind, ResetStrategy};
 pub use select::{Selection, Selector};
 pub use status::PoolStatus;

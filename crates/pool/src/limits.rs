@@ -71,17 +71,16 @@ pub(crate) fn set_by_user(rules: &[LimitRule], model: &str) -> Limits {
     let mut matching: Vec<_> = rules.iter().filter(|rule| rule.matches(model)).collect();
     // An exact name before a pattern, a longer pattern before a shorter, a later rule before an earlier.
     matching.reverse();
-    matching.sort_by_key(|rule| {
-        (rule.pattern.ends_with('*'), std::cmp::Reverse(rule.pattern.len()))
-    });
+    matching
+        .sort_by_key(|rule| (rule.pattern.ends_with('*'), std::cmp::Reverse(rule.pattern.len())));
     matching.into_iter().fold(Limits::default(), |all, rule| all.or(rule.limits))
 }
 
-/// A limit that a reply taught, and when.
+/// A limit that a reply taught, and when; `value` is `None` once an exploration found that it no longer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LearnedLimit {
     pub(crate) dimension: Dimension,
-    pub(crate) value: u64,
+    pub(crate) value: Option<u64>,
     pub(crate) at_ms: i64,
 }
 
@@ -91,36 +90,40 @@ pub(crate) struct Learned(Vec<LearnedLimit>);
 
 impl Learned {
     pub(crate) fn of(&self, dimension: Dimension) -> Option<u64> {
-        self.0.iter().find(|limit| limit.dimension == dimension).map(|limit| limit.value)
+        self.0.iter().find(|limit| limit.dimension == dimension).and_then(|limit| limit.value)
     }
 
     /// Takes what a reply named. A zero is no limit to live under but the absence of a quota, which is a
-    /// cause of its own. True when it changed what is believed.
-    pub(crate) fn learn(&mut self, seen: &LimitSeen, now_ms: i64) -> bool {
-        seen.value > 0 && self.put(seen.dimension, seen.value, now_ms)
+    /// cause of its own.
+    pub(crate) fn learn(&mut self, seen: &LimitSeen, now_ms: i64) {
+        if seen.value > 0 {
+            self.put(LearnedLimit {
+                dimension: seen.dimension,
+                value: Some(seen.value),
+                at_ms: now_ms,
+            });
+        }
     }
 
-    /// Takes what another process learned, unless ours is at least as new.
-    pub(crate) fn put(&mut self, dimension: Dimension, value: u64, at_ms: i64) -> bool {
-        let Some(known) = self.0.iter_mut().find(|limit| limit.dimension == dimension) else {
-            self.0.push(LearnedLimit { dimension, value, at_ms });
+    /// Takes what is known since `at_ms`, unless something newer is known. True when it changed anything.
+    pub(crate) fn put(&mut self, limit: LearnedLimit) -> bool {
+        let Some(known) = self.0.iter_mut().find(|known| known.dimension == limit.dimension) else {
+            self.0.reserve_exact(1);
+            self.0.push(limit);
             return true;
         };
-        if at_ms < known.at_ms || (known.value, known.at_ms) == (value, at_ms) {
+        if limit.at_ms < known.at_ms || *known == limit {
             return false;
         }
-        *known = LearnedLimit { dimension, value, at_ms };
+        *known = limit;
         true
     }
 
-    pub(crate) fn forget(&mut self, dimension: Dimension) -> bool {
-        let before = self.0.len();
-        self.0.retain(|limit| limit.dimension != dimension);
-        self.0.len() != before
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
+    /// What was learned about `dimension` no longer holds.
+    pub(crate) fn lift(&mut self, dimension: Dimension, now_ms: i64) {
+        if self.of(dimension).is_some() {
+            self.put(LearnedLimit { dimension, value: None, at_ms: now_ms });
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &LearnedLimit> {
@@ -182,8 +185,8 @@ mod tests {
     #[test]
     fn a_users_limit_stands_before_a_learned_one() {
         let mut learned = Learned::default();
-        assert!(learned.learn(&LimitSeen::new(Dimension::Rpd, 500), 10));
-        assert!(learned.learn(&LimitSeen::new(Dimension::Rpm, 15), 10));
+        learned.learn(&LimitSeen::new(Dimension::Rpd, 500), 10);
+        learned.learn(&LimitSeen::new(Dimension::Rpm, 15), 10);
         let set = Limits { rpd: Some(50), ..Limits::default() };
         let holds = Effective::new(&set, &learned);
         assert_eq!((holds.rpd, holds.rpm, holds.tpm), (50, 15, Effective::UNKNOWN));
@@ -192,9 +195,17 @@ mod tests {
     #[test]
     fn a_zero_teaches_no_limit_and_old_news_replaces_nothing() {
         let mut learned = Learned::default();
-        assert!(!learned.learn(&LimitSeen::new(Dimension::Rpd, 0), 10));
-        assert!(learned.put(Dimension::Rpd, 500, 20));
-        assert!(!learned.put(Dimension::Rpd, 20, 10));
+        learned.learn(&LimitSeen::new(Dimension::Rpd, 0), 10);
+        assert_eq!(learned.of(Dimension::Rpd), None);
+        let limit = |value, at_ms| LearnedLimit { dimension: Dimension::Rpd, value, at_ms };
+        assert!(learned.put(limit(Some(500), 20)));
+        assert!(!learned.put(limit(Some(20), 10)));
         assert_eq!(learned.of(Dimension::Rpd), Some(500));
+        learned.lift(Dimension::Rpd, 30);
+        assert!(
+            !learned.put(limit(Some(500), 20)),
+            "a lifted limit does not come back from an old copy"
+        );
+        assert_eq!(learned.of(Dimension::Rpd), None);
     }
 }

@@ -1,108 +1,325 @@
 //! The pool's public handle.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use keywheel_core::{ApiKey, Cause, Clock, Fingerprint};
+use keywheel_core::{ApiKey, Cause, Clock, Effect, Fingerprint, Scope, Wait, clock::from_unix_ms};
+use tokio::sync::Notify;
 
 use crate::{
-    Ask, Exhausted, ExhaustedKind, KeySpec, Lease, PoolBuilder, PoolStatus, Reported, Selector,
+    Ask, Exhausted, KeySpec, Lease, PoolBuilder, PoolStatus, Refusal, Reported, Selector,
+    StateError,
+    core::{Core, Turn},
+    report::From,
+    state::model::ModelPool,
+    wait::Ticket,
 };
 
-/// A pool of API keys. Clones share one pool.
+/// A pool of API keys that knows by wall clock when each may be used again. Clones share one pool.
+///
+/// ```
+/// use keywheel_core::{ApiKey, Usage};
+/// use keywheel_pool::{Ask, KeySpec, Pool, StateLocation};
+///
+/// let keys = ["AQ.EXAMPLE-key-1", "AQ.EXAMPLE-key-2"]
+///     .map(|key| KeySpec::new(ApiKey::new(key).unwrap(), key));
+/// let pool = Pool::builder().keys(keys).state(StateLocation::None).build().unwrap();
+///
+/// let mut lease = pool.try_lease(&Ask::new("gemini-3.5-flash-lite")).unwrap();
+/// lease.sent();
+/// // ... send one request with `lease.key()` ...
+/// lease.served(&Usage::default());
+/// ```
 #[derive(Debug, Clone)]
 pub struct Pool {
-    pub(crate) clock: Arc<dyn Clock>,
-}
-
-fn stub(ask: &Ask) -> Exhausted {
-    Exhausted {
-        model: ask.model.as_ref().to_owned(),
-        kind: ExhaustedKind::NoKeys,
-        soonest: None,
-        reasons: Vec::new(),
-        omitted: 0,
-    }
+    pub(crate) core: Arc<Core>,
 }
 
 impl Pool {
     /// A builder with nothing set.
-    #[must_use]
     pub fn builder() -> PoolBuilder {
         PoolBuilder::default()
     }
 
-    /// Waits for a key.
+    /// Waits for a key, first come, first served, until the ask's deadline.
+    ///
+    /// With a clock that follows real time this needs a tokio runtime with time enabled.
+    ///
+    /// # Errors
+    /// [`Exhausted`], at once when the deadline cannot be met or nothing will ever serve, else at the deadline.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the line; the turn goes to the next. Only if it was about to send the day's
+    /// exploratory request is that one spent.
     pub async fn lease(&self, ask: Ask) -> Result<Lease, Exhausted> {
-        Err(stub(&ask))
+        let model = self.model(&ask.model);
+        if let Some(lease) = self.core.quick(&model, &ask) {
+            return Ok(lease);
+        }
+        let spot = Spot::join(&model, &ask, OnlyLooks(false));
+        loop {
+            match self.core.turn(&model, &ask, spot.ticket, false) {
+                Turn::Taken(grant) => {
+                    let now_ms = self.core.state.clock.unix_ms();
+                    return Ok(self.core.lease(&model, &ask, grant, false, now_ms));
+                }
+                Turn::Explore(index) => {
+                    if let Some(lease) = self.core.explore(&model, &ask, index).await {
+                        return Ok(lease);
+                    }
+                }
+                Turn::Wait(until_ms) => spot.wait(self.clock(), until_ms).await,
+                Turn::Out(exhausted) => return Err(exhausted),
+                Turn::Seen => unreachable!("only those who look are told"),
+            }
+        }
     }
 
-    /// A key now, or why not.
+    /// A key now, or why not. Never waits, never passes those who wait, never explores.
+    ///
+    /// # Errors
+    /// [`Exhausted`], with the soonest moment and the reasons.
     pub fn try_lease(&self, ask: &Ask) -> Result<Lease, Exhausted> {
-        Err(stub(ask))
+        let model = self.model(&ask.model);
+        self.core.try_take(&model, ask)
     }
 
-    /// Waits until `ask` could be served, and takes nothing.
+    /// Waits in the line until `ask` could be served, and takes nothing.
+    ///
+    /// # Errors
+    /// As [`lease`](Self::lease).
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the line.
     pub async fn available(&self, ask: &Ask) -> Result<(), Exhausted> {
-        Err(stub(ask))
+        let model = self.model(&ask.model);
+        let spot = Spot::join(&model, ask, OnlyLooks(true));
+        loop {
+            match self.core.turn(&model, ask, spot.ticket, true) {
+                Turn::Seen => return Ok(()),
+                Turn::Wait(until_ms) => spot.wait(self.clock(), until_ms).await,
+                Turn::Out(exhausted) => return Err(exhausted),
+                Turn::Taken(_) | Turn::Explore(_) => unreachable!("those who look take nothing"),
+            }
+        }
     }
 
-    /// When `model` can be served next; now is answered as now.
+    /// When a small request to `model` can be served by a free key: now, or a moment in the future; `None`
+    /// when no moment can be named.
     #[must_use]
     pub fn next_available(&self, model: &str) -> Option<DateTime<Utc>> {
-        let _ = model;
-        None
+        self.next_available_for(&Ask::new(model))
     }
 
-    /// The plain door for people without a verdict.
-    pub async fn mark_rate_limited(
+    /// When `ask` can be served: now, or a moment in the future; `None` when no moment can be named.
+    #[must_use]
+    pub fn next_available_for(&self, ask: &Ask) -> Option<DateTime<Utc>> {
+        let model = self.model(&ask.model);
+        match self.core.look(&model, ask) {
+            Ok(()) => Some(self.core.state.clock.now()),
+            Err(not_now) if not_now.soonest_ms == i64::MAX => None,
+            Err(not_now) => Some(from_unix_ms(not_now.soonest_ms)),
+        }
+    }
+
+    /// Marks a key as rate limited for a model: the plain door for people who have no verdict.
+    ///
+    /// `key` is a label or a fingerprint. Without a `wait` the pool guesses: 1 min, 5 min, 30 min, 2 h, end of
+    /// the quota day, one step each time it proves too short. Nothing happens for an unknown key.
+    ///
+    /// # Cancel safety
+    /// Everything is taken when this is called; dropping the future loses nothing.
+    pub fn mark_rate_limited(
         &self,
         key: &str,
         model: &str,
         wait: Option<Duration>,
-    ) -> Reported {
-        let _ = (key, model, wait);
-        Reported { persisted: false, until: None }
+    ) -> impl Future<Output = Reported> + Send + use<> {
+        let wait = wait.map_or(Wait::Ladder, Wait::Stated);
+        let refusal = Refusal::new([Effect::new(Scope::Bucket, Cause::UnspecifiedQuota, wait)]);
+        let found = self.core.state.table().find(key);
+        let done = found.map(|key| {
+            let now_ms = self.core.state.clock.unix_ms();
+            let model = self.core.state.model(&model.into(), now_ms);
+            let index = self.core.state.enter(&model, now_ms).bucket_of(&key.project);
+            let from = From {
+                model: &model,
+                key: &key,
+                index,
+                tools: false,
+                sent_ms: now_ms,
+                stale_bucket: None,
+                stale_key: None,
+            };
+            self.core.report(&from, &refusal, |_| {})
+        });
+        let known = done.is_some();
+        let done = done.unwrap_or_default();
+        let durable = self.core.commit(done.changed);
+        let core = Arc::clone(&self.core);
+        async move {
+            let persisted = durable.await && known;
+            drop(core);
+            Reported { persisted, until: done.until }
+        }
     }
 
-    /// Takes cooldowns and quarantines away.
-    pub async fn clear(&self, selector: Selector) -> usize {
-        let _ = selector;
-        0
+    /// Takes cooldowns and quarantines away; returns how many buckets, keys and quota projects were held back.
+    ///
+    /// Answers to requests that are in flight now cannot bring them back. Counts stay: they are true. A
+    /// learned daily limit that is reached is forgotten, or the bucket would stay out.
+    ///
+    /// # Cancel safety
+    /// Everything is cleared when this is called; dropping the future loses nothing.
+    pub fn clear(&self, selector: Selector) -> impl Future<Output = usize> + Send + use<> {
+        let cleared = self.core.clear(&selector);
+        let durable = self.core.commit(cleared > 0);
+        let core = Arc::clone(&self.core);
+        async move {
+            durable.await;
+            drop(core);
+            cleared
+        }
     }
 
-    /// Keys whose daily free check is due.
+    /// Takes one cooldown of one bucket back, as if it had never been reported: for a caller who finds that
+    /// several quota projects refused the same request because of the request. True when there was one.
+    ///
+    /// # Cancel safety
+    /// As [`clear`](Self::clear).
+    pub fn withdraw(
+        &self,
+        quota_project: &str,
+        model: &str,
+        cause: Cause,
+    ) -> impl Future<Output = bool> + Send + use<> {
+        let withdrawn = self.core.withdraw(quota_project, model, cause);
+        let durable = self.core.commit(withdrawn);
+        let core = Arc::clone(&self.core);
+        async move {
+            durable.await;
+            drop(core);
+            withdrawn
+        }
+    }
+
+    /// Quarantined keys whose daily free check (`GET models`, which costs no quota) is due. Each is named once:
+    /// whoever asks runs the check and tells [`check_result`](Self::check_result).
     #[must_use]
     pub fn due_checks(&self) -> Vec<DueCheck> {
-        Vec::new()
+        let now_ms = self.core.state.clock.unix_ms();
+        let due = self.core.state.table().due_checks(now_ms);
+        if !due.is_empty() {
+            self.core.persister.mark_dirty();
+        }
+        let check = |key: Arc<crate::state::keys::Key>| DueCheck {
+            fingerprint: key.key.fingerprint(),
+            label: key.label.as_ref().into(),
+            key: key.key.clone(),
+        };
+        due.into_iter().map(check).collect()
     }
 
-    /// What a check found.
+    /// What a free check found. Nothing happens for a key that is not quarantined, or unknown.
     pub fn check_result(&self, key: Fingerprint, result: CheckResult) {
-        let _ = (key, result);
+        self.core.check_result(key, result);
     }
 
-    /// Replaces the keys.
+    /// Replaces the keys. Keys that stay keep all that is known of them; keys that come back find it again.
     pub fn reload(&self, keys: impl IntoIterator<Item = KeySpec>) -> ReloadReport {
-        let _ = keys.into_iter().count();
-        ReloadReport::default()
+        let mut table = self.core.state.table();
+        let report = table.load(keys);
+        self.core.state.roster_changed(&table);
+        drop(table);
+        self.core.persister.mark_dirty();
+        report
     }
 
-    /// A snapshot.
+    /// A snapshot for people and metrics, without secrets.
     #[must_use]
     pub fn status(&self) -> PoolStatus {
-        unreachable!("stub")
+        self.core.status()
     }
 
-    /// Waits until everything is on disk.
-    pub async fn flush(&self) -> Result<(), StateError> {
-        Ok(())
+    /// Waits until everything that is known now is on disk.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn flush(&self) -> impl Future<Output = Result<(), StateError>> + Send + use<> {
+        let flushed: Pin<Box<dyn Future<Output = _> + Send>> =
+            Box::pin(self.core.persister.flush());
+        let core = Arc::clone(&self.core);
+        async move {
+            let result = flushed.await;
+            drop(core);
+            result
+        }
     }
 
     /// The pool's clock.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.clock
+        &self.core.state.clock
+    }
+
+    fn model(&self, name: &Arc<str>) -> Arc<ModelPool> {
+        self.core.state.known_model(name).unwrap_or_else(|| {
+            let now_ms = self.core.state.clock.unix_ms();
+            self.core.state.model(name, now_ms)
+        })
+    }
+}
+
+/// A place in the line; dropping it leaves the line.
+struct Spot<'a> {
+    model: &'a ModelPool,
+    ask: &'a Ask,
+    ticket: Ticket,
+    bell: Arc<Notify>,
+}
+
+struct OnlyLooks(bool);
+
+impl<'a> Spot<'a> {
+    fn join(model: &'a ModelPool, ask: &'a Ask, only_looks: OnlyLooks) -> Self {
+        let (ticket, bell) = model.lock().line.join(ask, only_looks.0);
+        Self { model, ask, ticket, bell }
+    }
+
+    /// Until the bell rings, or the clock shows `until_ms`, or it goes back.
+    async fn wait(&self, clock: &Arc<dyn Clock>, until_ms: Option<i64>) {
+        let Some(until_ms) = until_ms else { return self.bell.notified().await };
+        tokio::select! {
+            () = self.bell.notified() => {}
+            () = sleep_until(clock, until_ms) => {}
+        }
+    }
+}
+
+impl Drop for Spot<'_> {
+    fn drop(&mut self) {
+        self.model.lock().line.leave(self.ask, self.ticket);
+    }
+}
+
+/// Sleeps until `clock` shows `until_ms`; returns early when it goes back, so that the caller looks again.
+///
+/// Real sleeps are cut into pieces of a second: a runtime's timer does not notice that the wall clock steps.
+async fn sleep_until(clock: &Arc<dyn Clock>, until_ms: i64) {
+    const PIECE_MS: i64 = 1_000;
+    if let Some(sleep) = clock.manual_sleep(until_ms) {
+        return sleep.await;
+    }
+    let mut before_ms = clock.unix_ms();
+    while before_ms < until_ms {
+        let piece_ms = until_ms.saturating_sub(before_ms).min(PIECE_MS);
+        let piece = Duration::from_millis(u64::try_from(piece_ms).unwrap_or(0));
+        tokio::time::sleep(piece).await;
+        let now_ms = clock.unix_ms();
+        if now_ms < before_ms {
+            return;
+        }
+        before_ms = now_ms;
     }
 }
 
@@ -123,9 +340,9 @@ pub struct DueCheck {
 pub enum CheckResult {
     /// It works: back into use.
     Alive,
-    /// Still refused, for this cause.
+    /// Still refused, for this cause. Checked again tomorrow, if a check can lift that cause.
     StillDead(Cause),
-    /// The check itself failed: tried again in an hour.
+    /// The check itself failed: due again in an hour.
     Unknown,
 }
 
@@ -142,8 +359,3 @@ pub struct ReloadReport {
     /// What the owner should know.
     pub notes: Vec<String>,
 }
-
-/// The state could not be written.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct StateError(String);

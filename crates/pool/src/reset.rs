@@ -99,7 +99,7 @@ pub enum LimitKind {
     /// Requests per day; the pool's own day counters turn with it too. Defaults to
     /// [`gemini_pacific_daily_reset`].
     RequestsPerDay,
-    /// Tokens per day. Defaults to [`gemini_pacific_daily_reset`].
+    /// Tokens per day. Defaults to whatever holds for requests per day.
     TokensPerDay,
     /// A tool's own quota. Defaults to `fixed(1 h)`.
     Tool,
@@ -130,7 +130,8 @@ pub(crate) struct Strategies {
     rpm: Arc<dyn ResetStrategy>,
     tpm: Arc<dyn ResetStrategy>,
     rpd: Arc<dyn ResetStrategy>,
-    tpd: Arc<dyn ResetStrategy>,
+    /// The same as `rpd` unless set.
+    tpd: Option<Arc<dyn ResetStrategy>>,
     tool: Arc<dyn ResetStrategy>,
     billing: Arc<dyn ResetStrategy>,
     unspecified: Option<Arc<dyn ResetStrategy>>,
@@ -146,8 +147,8 @@ impl Default for Strategies {
         Self {
             rpm: Arc::clone(&minute),
             tpm: minute,
-            rpd: Arc::clone(&day),
-            tpd: day,
+            rpd: day,
+            tpd: None,
             tool: Arc::clone(&hour),
             billing: hour,
             unspecified: None,
@@ -165,7 +166,7 @@ impl Strategies {
                 self.rpd = strategy;
                 self.pacific_days = false;
             }
-            LimitKind::TokensPerDay => self.tpd = strategy,
+            LimitKind::TokensPerDay => self.tpd = Some(strategy),
             LimitKind::Tool => self.tool = strategy,
             LimitKind::Billing => self.billing = strategy,
             LimitKind::Unspecified => self.unspecified = Some(strategy),
@@ -178,12 +179,17 @@ impl Strategies {
             LimitKind::RequestsPerMinute => &self.rpm,
             LimitKind::TokensPerMinute => &self.tpm,
             LimitKind::RequestsPerDay => &self.rpd,
-            LimitKind::TokensPerDay => &self.tpd,
+            LimitKind::TokensPerDay => self.tpd.as_ref().unwrap_or(&self.rpd),
             LimitKind::Tool => &self.tool,
             LimitKind::Billing => &self.billing,
             LimitKind::Unspecified => self.unspecified.as_ref()?,
         };
         Some(bounded(strategy.as_ref(), now_ms))
+    }
+
+    /// Days of tokens turn by a rule of their own.
+    pub(crate) const fn token_days_differ(&self) -> bool {
+        self.tpd.is_some()
     }
 
     /// The quota day that `now_ms` belongs to.
@@ -204,7 +210,9 @@ impl Strategies {
 
 impl fmt::Debug for Strategies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Strategies").field("pacific_days", &self.pacific_days).finish_non_exhaustive()
+        f.debug_struct("Strategies")
+            .field("pacific_days", &self.pacific_days)
+            .finish_non_exhaustive()
     }
 }
 
@@ -217,11 +225,11 @@ pub(crate) struct DaySpan {
 }
 
 impl DaySpan {
-    /// A day known by its end alone. Its date is the UTC date of its end: ends that lie 24 hours apart
-    /// never share one.
+    /// A day known by its end alone, taken to be 24 hours long.
     pub(crate) fn ending_at(end_ms: i64, now_ms: i64) -> Self {
-        let date = keywheel_core::clock::from_unix_ms(end_ms).date_naive();
-        Self { from_ms: now_ms.min(end_ms), end_ms, date }
+        let from_ms = end_ms.saturating_sub(24 * 3_600_000).min(now_ms);
+        let date = QuotaDay::containing(keywheel_core::clock::from_unix_ms(from_ms)).date();
+        Self { from_ms, end_ms, date }
     }
 
     pub(crate) const fn contains(&self, at_ms: i64) -> bool {

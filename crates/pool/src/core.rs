@@ -1,0 +1,255 @@
+//! What pool handles and leases share: the state, and the hand that writes it down.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use keywheel_core::clock::from_unix_ms;
+
+use crate::{
+    Ask, Exhausted, Lease,
+    lease::Held,
+    persist::{Persister, StateNote},
+    state::{
+        State,
+        bucket::Explored,
+        model::{Grant, Model, ModelPool, NotNow, need_of},
+    },
+    wait::{Standing, Ticket},
+};
+
+/// What all handles and leases of a pool share.
+///
+/// The persister comes first: dropping it still asks the state for what is unwritten.
+pub(crate) struct Core {
+    pub(crate) persister: Persister,
+    pub(crate) state: Arc<State>,
+    /// There is somewhere to write to, shared with others or not.
+    pub(crate) has_file: bool,
+    pub(crate) notes: Vec<StateNote>,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("writer", &self.persister.writer()).finish_non_exhaustive()
+    }
+}
+
+/// What a look at the state came to, for somebody in the line.
+pub(crate) enum Turn {
+    /// Served.
+    Taken(Grant),
+    /// Could be served; for those who only look.
+    Seen,
+    /// Nothing serves; this bucket may spend its exploratory request.
+    Explore(u32),
+    /// Wait until the bell rings, or this moment at the latest.
+    Wait(Option<i64>),
+    /// No.
+    Out(Exhausted),
+}
+
+impl Core {
+    /// A key now, or why not. Never waits, never passes those who wait.
+    pub(crate) fn try_take(
+        self: &Arc<Self>,
+        model: &Arc<ModelPool>,
+        ask: &Ask,
+    ) -> Result<Lease, Exhausted> {
+        let now_ms = self.state.clock.unix_ms();
+        let mut state = self.state.enter(model, now_ms);
+        let not_now = match self.attempt(&mut state, ask, None, now_ms) {
+            Ok(grant) => {
+                drop(state);
+                return Ok(self.lease(model, ask, grant, false, now_ms));
+            }
+            Err(not_now) => not_now,
+        };
+        Err(self.explain(&mut state, ask, not_now, now_ms))
+    }
+
+    /// A key now, without the reasons if there is none.
+    pub(crate) fn quick(self: &Arc<Self>, model: &Arc<ModelPool>, ask: &Ask) -> Option<Lease> {
+        let now_ms = self.state.clock.unix_ms();
+        let mut state = self.state.enter(model, now_ms);
+        let grant = self.attempt(&mut state, ask, None, now_ms).ok()?;
+        drop(state);
+        Some(self.lease(model, ask, grant, false, now_ms))
+    }
+
+    fn attempt(
+        &self,
+        state: &mut Model,
+        ask: &Ask,
+        ticket: Option<Ticket>,
+        now_ms: i64,
+    ) -> Result<Grant, NotNow> {
+        let blocked_ms = self.state.host.until_ms();
+        if blocked_ms > now_ms
+            && let Some(soonest_ms) = self.state.host.blocked_until_ms(now_ms)
+        {
+            return Err(NotNow { soonest_ms });
+        }
+        if ticket.is_none() && !state.line.is_empty() && state.line.has_queue_for(ask) {
+            let soonest = state.look(ask, now_ms, &self.state.rules);
+            return Err(soonest.err().unwrap_or(NotNow::NEVER));
+        }
+        state.take(ask, ticket, now_ms, &self.state.rules)
+    }
+
+    /// A look at the state by somebody who stands in the line with `ticket`.
+    pub(crate) fn turn(
+        &self,
+        model: &ModelPool,
+        ask: &Ask,
+        ticket: Ticket,
+        only_looks: bool,
+    ) -> Turn {
+        let now_ms = self.state.clock.unix_ms();
+        let mut state = self.state.enter(model, now_ms);
+        let deadline_ms = ask.deadline_ms();
+        let overdue = deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
+        let standing = state.line.standing(ask, ticket);
+        let not_now = match standing {
+            Standing::Head if overdue => state.look(ask, now_ms, &self.state.rules).err(),
+            Standing::Head if only_looks => match self.seen(&mut state, ask, now_ms) {
+                Ok(()) => return Turn::Seen,
+                Err(not_now) => Some(not_now),
+            },
+            Standing::Head => match self.attempt(&mut state, ask, Some(ticket), now_ms) {
+                Ok(grant) => return Turn::Taken(grant),
+                Err(not_now) => Some(not_now),
+            },
+            Standing::Behind | Standing::SentAway => {
+                state.look(ask, now_ms, &self.state.rules).err()
+            }
+        };
+        let not_now = not_now.unwrap_or(NotNow::NEVER);
+        if standing == Standing::SentAway || overdue {
+            return Turn::Out(self.explain(&mut state, ask, not_now, now_ms));
+        }
+        let blocked = self.state.host.until_ms() > now_ms;
+        if standing == Standing::Head
+            && !only_looks
+            && !blocked
+            && let Some(index) = self.explorable(&mut state, ask, now_ms)
+        {
+            return Turn::Explore(index);
+        }
+        let soonest_ms = not_now.soonest_ms;
+        let too_late = soonest_ms != i64::MAX
+            && deadline_ms.is_some_and(|deadline_ms| deadline_ms < soonest_ms);
+        if too_late || soonest_ms == i64::MAX && !self.can_ever(&state, ask) {
+            return Turn::Out(self.explain(&mut state, ask, not_now, now_ms));
+        }
+        if standing == Standing::Behind {
+            return Turn::Wait(None);
+        }
+        state.line.send_away(ask, ticket, now_ms, soonest_ms);
+        let first_deadline_ms = state.line.first_deadline(ask).unwrap_or(i64::MAX);
+        let until_ms = soonest_ms.min(first_deadline_ms);
+        Turn::Wait((until_ms != i64::MAX).then_some(until_ms))
+    }
+
+    fn seen(&self, state: &mut Model, ask: &Ask, now_ms: i64) -> Result<(), NotNow> {
+        match self.state.host.blocked_until_ms(now_ms) {
+            Some(soonest_ms) => Err(NotNow { soonest_ms }),
+            None => state.look(ask, now_ms, &self.state.rules),
+        }
+    }
+
+    fn explorable(&self, state: &mut Model, ask: &Ask, now_ms: i64) -> Option<u32> {
+        // A continuation had its turn already, and each call pays for one exploration at most.
+        if !self.state.rules.exploration || !ask.exclude.is_empty() {
+            return None;
+        }
+        let Some(name) = &ask.affinity else { return state.explorable(now_ms) };
+        let index = state.find_bucket(name)?;
+        state.may_explore(index, now_ms).is_ok().then_some(index)
+    }
+
+    /// Claims the exploratory request of bucket `index`, and takes it if nobody else has it.
+    ///
+    /// # Cancel safety
+    /// Dropped while the claim is written, the day's exploration is spent unused.
+    pub(crate) async fn explore(
+        self: &Arc<Self>,
+        model: &Arc<ModelPool>,
+        ask: &Ask,
+        index: u32,
+    ) -> Option<Lease> {
+        {
+            let mut state = model.lock();
+            let bucket = state.buckets.get_mut(index as usize)?;
+            if bucket.day.explored != Explored::No {
+                return None;
+            }
+            bucket.day.explored = if self.has_file { Explored::Claimed } else { Explored::Ours };
+            state.mark(index);
+        }
+        if self.has_file && !self.persister.commit().await {
+            // Without the file's word another process may send it, too: nobody does, today.
+            return None;
+        }
+        let now_ms = self.state.clock.unix_ms();
+        let grant = {
+            let mut state = self.state.enter(model, now_ms);
+            if state.buckets[index as usize].day.explored != Explored::Ours {
+                return None;
+            }
+            state.take_exploring(index, need_of(ask).amount)?
+        };
+        Some(self.lease(model, ask, grant, true, now_ms))
+    }
+
+    /// Something may change for the better: a cooldown that ends, a call in flight that ends, a turn that comes.
+    fn can_ever(&self, state: &Model, ask: &Ask) -> bool {
+        if let Some(name) = &ask.affinity {
+            return state.find_bucket(name).is_some_and(|index| {
+                let bucket = &state.buckets[index as usize];
+                bucket.has_key(&ask.exclude) && bucket.in_flight > 0
+            });
+        }
+        state.someone_is_in_flight(ask)
+    }
+
+    pub(crate) fn lease(
+        self: &Arc<Self>,
+        model: &Arc<ModelPool>,
+        ask: &Ask,
+        grant: Grant,
+        exploration: bool,
+        now_ms: i64,
+    ) -> Lease {
+        let held = Held {
+            index: grant.index,
+            clears: grant.clears,
+            amount: need_of(ask).amount,
+            tools: ask.tools,
+            exploration,
+            leased_ms: now_ms,
+            sent: None,
+        };
+        Lease::new(Arc::clone(self), Arc::clone(model), grant.key, held)
+    }
+
+    /// When `ask` can be served, as far as can be said; `Ok` is now. Takes nothing.
+    pub(crate) fn look(&self, model: &ModelPool, ask: &Ask) -> Result<(), NotNow> {
+        let now_ms = self.state.clock.unix_ms();
+        let mut state = self.state.enter(model, now_ms);
+        self.seen(&mut state, ask, now_ms)
+    }
+
+    fn explain(&self, state: &mut Model, ask: &Ask, not_now: NotNow, now_ms: i64) -> Exhausted {
+        let mut exhausted = state.explain(ask, now_ms);
+        let soonest_ms = not_now.soonest_ms;
+        exhausted.soonest = (soonest_ms != i64::MAX).then(|| from_unix_ms(soonest_ms));
+        exhausted
+    }
+
+    /// Writes down what a refusal changed; true once it is durable, or if nothing had to be written.
+    pub(crate) fn commit(&self, changed: bool) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+        if !changed {
+            return Box::pin(std::future::ready(true));
+        }
+        Box::pin(self.persister.commit())
+    }
+}

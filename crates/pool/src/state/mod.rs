@@ -1,0 +1,145 @@
+//! The pool's state: keys and quota projects in one table, buckets by model.
+//!
+//! Lock order: the table, then a model. A call takes only its model's lock; what it needs of keys and quota
+//! projects (dead or not, out until when) it reads from atomics that the table's owner writes.
+
+pub(crate) mod bucket;
+mod explain;
+pub(crate) mod explore;
+mod file;
+pub(crate) mod host;
+pub(crate) mod keys;
+pub(crate) mod lane;
+pub(crate) mod model;
+pub(crate) mod table;
+
+use std::{
+    hash::{BuildHasherDefault, Hasher},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use dashmap::DashMap;
+use keywheel_core::Clock;
+
+use host::Host;
+use model::{Model, ModelPool, Rules};
+use table::{Roster, Table};
+
+/// Everything the pool knows.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) rules: Rules,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Our name among the writers of the state file.
+    pub(crate) writer: Box<str>,
+    pub(crate) models: DashMap<Arc<str>, Arc<ModelPool>, BuildHasherDefault<NameHasher>>,
+    pub(crate) host: Host,
+    table: Mutex<Table>,
+    roster: Mutex<Arc<Roster>>,
+    /// Counts the rosters, from 1; models that know an older one adopt the newest before their next call.
+    version: AtomicU64,
+}
+
+impl State {
+    pub(crate) fn new(rules: Rules, clock: Arc<dyn Clock>, writer: &str, table: Table) -> Self {
+        let roster = Mutex::new(Arc::new(table.roster()));
+        Self {
+            rules,
+            clock,
+            writer: writer.into(),
+            models: DashMap::default(),
+            host: Host::default(),
+            table: Mutex::new(table),
+            roster,
+            version: AtomicU64::new(1),
+        }
+    }
+
+    /// The model called `name`, if it was ever asked for.
+    pub(crate) fn known_model(&self, name: &str) -> Option<Arc<ModelPool>> {
+        self.models.get(name).map(|known| Arc::clone(&known))
+    }
+
+    /// The model called `name`, made if need be.
+    pub(crate) fn model(&self, name: &Arc<str>, now_ms: i64) -> Arc<ModelPool> {
+        let entry = self.models.entry(Arc::clone(name));
+        let made = || Arc::new(ModelPool::new(Arc::clone(name), &self.rules, now_ms));
+        Arc::clone(&entry.or_insert_with(made))
+    }
+
+    /// The state of a model, up to date with keys and time.
+    pub(crate) fn enter<'a>(&self, model: &'a ModelPool, now_ms: i64) -> MutexGuard<'a, Model> {
+        let mut state = model.lock();
+        let version = self.version.load(Ordering::Acquire);
+        if state.roster != version {
+            self.adopt(&mut state, version, now_ms);
+        }
+        state.advance(now_ms, &self.rules);
+        state
+    }
+
+    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keys came, went, died or came back to life: every model takes over the new roster with its next call,
+    /// and those who wait look again.
+    pub(crate) fn roster_changed(&self, table: &Table) {
+        *self.roster.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(table.roster());
+        self.version.fetch_add(1, Ordering::Release);
+        self.ring();
+    }
+
+    /// Those who wait look again, whatever they wait for.
+    pub(crate) fn ring(&self) {
+        for model in &self.models {
+            model.lock().line.ring();
+        }
+    }
+
+    /// All models, without holding on to the map.
+    pub(crate) fn all_models(&self) -> Vec<Arc<ModelPool>> {
+        self.models.iter().map(|model| Arc::clone(&model)).collect()
+    }
+
+    #[cold]
+    fn adopt(&self, model: &mut Model, version: u64, now_ms: i64) {
+        let roster = Arc::clone(&self.roster.lock().unwrap_or_else(PoisonError::into_inner));
+        model.adopt(version, &roster.0, &self.rules, now_ms);
+    }
+}
+
+/// Hashes model names. There are few of them and a call hashes one, so speed is what counts; a name that
+/// collides costs a comparison.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        let mut chunks = bytes.chunks_exact(8);
+        for chunk in &mut chunks {
+            let word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            self.mix(word);
+        }
+        let rest = chunks.remainder().iter().fold(1, |word, byte| word << 8 | u64::from(*byte));
+        self.mix(rest);
+    }
+
+    fn write_u8(&mut self, byte: u8) {
+        self.mix(byte.into());
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl NameHasher {
+    fn mix(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(26) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 32;
+    }
+}

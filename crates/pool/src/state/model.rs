@@ -1,0 +1,436 @@
+//! All buckets of one model, and the decision which of them serves.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{
+    bucket::{Bucket, Need, Pick, Place},
+    keys::{Key, Project},
+    lane::Lane,
+};
+use crate::{
+    Ask, Selection,
+    limits::Limits,
+    reset::{DaySpan, Strategies},
+    wait::{Line, Ticket},
+    window::Amount,
+};
+
+/// How far back the clock may seem to go before it is taken for a step: threads read it one after the other
+/// and lock in another order.
+const STEP_MS: i64 = 2_000;
+
+/// What the pool was built with, and a model needs to know.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    pub(crate) strategies: Strategies,
+    pub(crate) selection: Selection,
+    pub(crate) exploration: bool,
+    pub(crate) limits: Vec<crate::limits::LimitRule>,
+    pub(crate) seed: Option<u64>,
+}
+
+/// One model: its name, and its state behind one lock.
+#[derive(Debug)]
+pub(crate) struct ModelPool {
+    pub(crate) name: Arc<str>,
+    state: Mutex<Model>,
+}
+
+impl ModelPool {
+    pub(crate) fn new(name: Arc<str>, rules: &Rules, now_ms: i64) -> Self {
+        let state = Mutex::new(Model::new(&name, rules, now_ms));
+        Self { name, state }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Model> {
+        // A panic under this lock is a bug in this crate; refusing all later calls would not mend it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The state of one model.
+#[derive(Debug)]
+pub(crate) struct Model {
+    /// Which version of the roster of keys this knows; 0: none yet.
+    pub(crate) roster: u64,
+    pub(crate) buckets: Vec<Bucket>,
+    places: HashMap<Arc<str>, u32>,
+    lanes: [Lane; 2],
+    /// Limits set by the user.
+    pub(crate) set: Limits,
+    day: DaySpan,
+    last_ms: i64,
+    /// Buckets that the state file has to be told about.
+    pub(crate) dirty: Vec<u32>,
+    /// Buckets of which the state file was told last, and has not answered yet.
+    pub(crate) told: Vec<u32>,
+    pub(crate) line: Line,
+    rng: fastrand::Rng,
+    pub(crate) explore: super::explore::Cursor,
+    pub(crate) hints: crate::hint::Suspicions,
+}
+
+/// A key that serves, and where it was found.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) index: u32,
+    pub(crate) key: Arc<Key>,
+    pub(crate) clears: u32,
+}
+
+/// Nothing serves now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NotNow {
+    /// When something might; `i64::MAX`: no moment is known.
+    pub(crate) soonest_ms: i64,
+}
+
+impl NotNow {
+    pub(crate) const NEVER: Self = Self { soonest_ms: i64::MAX };
+
+    fn or(self, other: Self) -> Self {
+        Self { soonest_ms: self.soonest_ms.min(other.soonest_ms) }
+    }
+}
+
+/// A bucket that can serve: its lane, its position in the ring if it was met there, its number.
+struct Found {
+    lane: usize,
+    position: Option<usize>,
+    index: u32,
+}
+
+impl Model {
+    fn new(name: &str, rules: &Rules, now_ms: i64) -> Self {
+        let rng = match rules.seed {
+            Some(seed) => fastrand::Rng::with_seed(
+                name.bytes()
+                    .fold(seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte))),
+            ),
+            None => fastrand::Rng::new(),
+        };
+        Self {
+            roster: 0,
+            buckets: Vec::new(),
+            places: HashMap::new(),
+            lanes: Default::default(),
+            set: crate::limits::set_by_user(&rules.limits, name),
+            day: rules.strategies.day(now_ms),
+            last_ms: now_ms,
+            dirty: Vec::new(),
+            told: Vec::new(),
+            line: Line::default(),
+            rng,
+            explore: super::explore::Cursor::default(),
+            hints: crate::hint::Suspicions::default(),
+        }
+    }
+
+    /// Takes over the roster of keys: which quota projects there are, with which keys, in which order.
+    pub(crate) fn adopt(
+        &mut self,
+        roster: u64,
+        projects: &[(Arc<Project>, Vec<Arc<Key>>)],
+        rules: &Rules,
+        now_ms: i64,
+    ) {
+        self.roster = roster;
+        for bucket in &mut self.buckets {
+            bucket.keys = Box::default();
+        }
+        self.buckets.reserve_exact(projects.len().saturating_sub(self.buckets.len()));
+        for (project, keys) in projects {
+            let index = self.bucket_of(project);
+            let bucket = &mut self.buckets[index as usize];
+            bucket.project = Arc::clone(project);
+            bucket.keys = keys.as_slice().into();
+            bucket.lane = usize::from(project.is_paid());
+        }
+        // Rebuilt in the order of loading, so that the ring turns the way the owner wrote the keys down.
+        self.lanes = Default::default();
+        for bucket in &mut self.buckets {
+            (bucket.place, bucket.in_ring) = (Place::Out, false);
+        }
+        let mut chosen = [false; 2];
+        for (project, _) in projects {
+            let index = self.places[&project.name];
+            let bucket = &self.buckets[index as usize];
+            let lane = bucket.lane;
+            if rules.selection == Selection::Failover && (chosen[lane] || !bucket.is_alive()) {
+                continue;
+            }
+            chosen[lane] = true;
+            self.place(index, now_ms, rules);
+        }
+    }
+
+    /// The number of the quota project's bucket, which is made if need be.
+    pub(crate) fn bucket_of(&mut self, project: &Arc<Project>) -> u32 {
+        if let Some(index) = self.places.get(&project.name) {
+            return *index;
+        }
+        let index = u32::try_from(self.buckets.len()).expect("fewer than four billion keys");
+        let jitter_ms = self.rng.u16(1_000..5_000);
+        let bucket = Bucket::new(Arc::clone(project), &self.set, self.day, jitter_ms);
+        self.buckets.push(bucket);
+        self.places.insert(Arc::clone(&project.name), index);
+        index
+    }
+
+    /// The number of the bucket of the quota project called `name`, if it has one.
+    pub(crate) fn find_bucket(&self, name: &str) -> Option<u32> {
+        self.places.get(name).copied()
+    }
+
+    /// Lets time pass: call first, once per call.
+    pub(crate) fn advance(&mut self, now_ms: i64, rules: &Rules) {
+        if now_ms < self.last_ms.saturating_sub(STEP_MS) {
+            self.rewind(now_ms, rules);
+        }
+        self.last_ms = now_ms;
+        if !self.day.contains(now_ms) {
+            self.day = rules.strategies.day(now_ms);
+        }
+        for lane in 0..self.lanes.len() {
+            while self.lanes[lane].next_wake_ms <= now_ms {
+                let Some((_, index)) = self.lanes[lane].sleepers.first().copied() else { break };
+                self.place(index, now_ms, rules);
+            }
+        }
+    }
+
+    /// Finds a bucket for `ask` and holds its share, all dimensions or none; `ticket` is the caller's place
+    /// in the line, `None` for a newcomer. Call [`advance`](Self::advance) first.
+    pub(crate) fn take(
+        &mut self,
+        ask: &Ask,
+        ticket: Option<Ticket>,
+        now_ms: i64,
+        rules: &Rules,
+    ) -> Result<Grant, NotNow> {
+        let need = need_of(ask);
+        let found = self.find(&need, now_ms, rules)?;
+        if !self.line.is_empty() {
+            let bucket = &self.buckets[found.index as usize];
+            let lane = found.lane;
+            let suits = |other: &Need<'_>| {
+                (lane == 0 || other.paid)
+                    && other.affinity.is_none_or(|name| *name == bucket.project.name)
+                    && bucket.has_key(other.exclude)
+                    && bucket.free_at(other, now_ms) <= now_ms
+            };
+            if self.line.someone_before(ask, ticket, suits) {
+                return Err(NotNow::NEVER);
+            }
+        }
+        let bucket = &mut self.buckets[found.index as usize];
+        let Pick::Key(key) = bucket.next_key(need.exclude) else { return Err(NotNow::NEVER) };
+        bucket.hold(need.amount);
+        if let Some(position) = found.position {
+            self.lanes[found.lane].to_the_back(position);
+        }
+        Ok(Grant { index: found.index, key, clears: self.buckets[found.index as usize].clears })
+    }
+
+    /// Holds a share of one bucket although it is believed to be out: the day's exploratory request.
+    pub(crate) fn take_exploring(&mut self, index: u32, amount: Amount) -> Option<Grant> {
+        let bucket = self.buckets.get_mut(index as usize)?;
+        let Pick::Key(key) = bucket.next_key(&[]) else { return None };
+        bucket.hold(amount);
+        Some(Grant { index, key, clears: bucket.clears })
+    }
+
+    /// When `ask` could be served; now is `Ok`. Takes nothing.
+    pub(crate) fn look(&mut self, ask: &Ask, now_ms: i64, rules: &Rules) -> Result<(), NotNow> {
+        self.find(&need_of(ask), now_ms, rules).map(|_| ())
+    }
+
+    /// Something about the bucket changed: puts it where it now belongs, and lets those who wait look again.
+    pub(crate) fn changed(&mut self, index: u32, now_ms: i64, rules: &Rules) {
+        self.place(index, now_ms, rules);
+        self.line.ring();
+    }
+
+    /// A call of the bucket ended: it may have room again.
+    pub(crate) fn gave_back(&mut self, index: u32, now_ms: i64, rules: &Rules) {
+        if self.buckets[index as usize].place != Place::Ready {
+            self.place(index, now_ms, rules);
+        }
+        if !self.line.is_empty() {
+            self.line.ring();
+        }
+    }
+
+    /// Notes that the state file has to be told. True when it was not noted before.
+    pub(crate) fn mark(&mut self, index: u32) -> bool {
+        let bucket = &mut self.buckets[index as usize];
+        if bucket.dirty {
+            return false;
+        }
+        bucket.dirty = true;
+        self.dirty.push(index);
+        true
+    }
+
+    /// 1–5 s, so that replicas which wait for the same reset do not wake together.
+    pub(crate) fn jitter_ms(&mut self) -> i64 {
+        self.rng.i64(1_000..=5_000)
+    }
+
+    pub(crate) const fn lanes(&self) -> &[Lane; 2] {
+        &self.lanes
+    }
+
+    pub(crate) const fn day(&self) -> &DaySpan {
+        &self.day
+    }
+
+    /// True for buckets that take part: fail-over uses one, the others stand by.
+    pub(crate) fn takes_part(&self, index: u32) -> bool {
+        self.buckets[index as usize].place != Place::Out
+    }
+
+    /// Puts the bucket where it belongs now.
+    pub(crate) fn place(&mut self, index: u32, now_ms: i64, rules: &Rules) {
+        let bucket = &mut self.buckets[index as usize];
+        let lane = &mut self.lanes[bucket.lane];
+        if !bucket.is_alive() {
+            return lane.put(bucket, index, Place::Out);
+        }
+        if bucket.place == Place::Out && rules.selection == Selection::Failover && !lane.is_empty()
+        {
+            return;
+        }
+        bucket.advance(now_ms, &self.day);
+        let place = match bucket.free_at(&Need::LEAST, now_ms) {
+            0 => Place::Ready,
+            at => Place::Asleep(at),
+        };
+        lane.put(bucket, index, place);
+    }
+
+    fn find(&mut self, need: &Need<'_>, now_ms: i64, rules: &Rules) -> Result<Found, NotNow> {
+        if let Some(name) = need.affinity {
+            return self.find_owner(name, need, now_ms);
+        }
+        let free = match self.find_in(0, need, now_ms, rules) {
+            Ok(found) => return Ok(found),
+            Err(not_now) => not_now,
+        };
+        if !need.paid {
+            return Err(free);
+        }
+        self.find_in(1, need, now_ms, rules).map_err(|paid| paid.or(free))
+    }
+
+    /// The one quota project that will do.
+    fn find_owner(&mut self, name: &str, need: &Need<'_>, now_ms: i64) -> Result<Found, NotNow> {
+        let Some(index) = self.find_bucket(name) else { return Err(NotNow::NEVER) };
+        let bucket = &mut self.buckets[index as usize];
+        let lane = bucket.lane;
+        if lane == 1 && !need.paid || !bucket.has_key(need.exclude) {
+            return Err(NotNow::NEVER);
+        }
+        bucket.advance(now_ms, &self.day);
+        match bucket.free_at(need, now_ms) {
+            0 => Ok(Found { lane, position: None, index }),
+            soonest_ms => Err(NotNow { soonest_ms }),
+        }
+    }
+
+    fn find_in(
+        &mut self,
+        lane: usize,
+        need: &Need<'_>,
+        now_ms: i64,
+        rules: &Rules,
+    ) -> Result<Found, NotNow> {
+        let mut best: Option<(u64, usize, u32)> = None;
+        let mut soonest_ms = i64::MAX;
+        let mut position = 0;
+        let ring = &mut self.lanes[lane];
+        while let Some(&index) = ring.ring.get(position) {
+            let bucket = &mut self.buckets[index as usize];
+            if bucket.place != Place::Ready {
+                ring.drop_from_ring(position, bucket);
+                continue;
+            }
+            bucket.advance(now_ms, &self.day);
+            let at = bucket.free_at(need, now_ms);
+            if at == 0 && bucket.has_key(need.exclude) {
+                if rules.selection != Selection::MostRemaining {
+                    return Ok(Found { lane, position: Some(position), index });
+                }
+                let left = bucket.remaining();
+                if best.is_none_or(|(most, ..)| left > most) {
+                    best = Some((left, position, index));
+                }
+                position += 1;
+                continue;
+            }
+            let least_at = bucket.free_at(&Need::LEAST, now_ms);
+            if !bucket.is_alive() {
+                ring.drop_from_ring(position, bucket);
+                ring.put(bucket, index, Place::Out);
+                continue;
+            }
+            if bucket.has_key(need.exclude) {
+                soonest_ms = soonest_ms.min(at);
+            }
+            if least_at > 0 {
+                ring.drop_from_ring(position, bucket);
+                ring.put(bucket, index, Place::Asleep(least_at));
+            } else {
+                position += 1;
+            }
+        }
+        if let Some((_, position, index)) = best {
+            return Ok(Found { lane, position: Some(position), index });
+        }
+        // The first to wake is nearly always the answer; a larger ask may have to look on.
+        let mut dead = Vec::new();
+        for &(wake_ms, index) in &ring.sleepers {
+            if wake_ms >= soonest_ms {
+                break;
+            }
+            let bucket = &mut self.buckets[index as usize];
+            if !bucket.is_alive() {
+                dead.push(index);
+            } else if bucket.has_key(need.exclude) {
+                bucket.advance(now_ms, &self.day);
+                soonest_ms = soonest_ms.min(bucket.free_at(need, now_ms).max(wake_ms));
+            }
+        }
+        for index in dead {
+            ring.put(&mut self.buckets[index as usize], index, Place::Out);
+        }
+        Err(NotNow { soonest_ms })
+    }
+
+    /// The clock went back. Rare, so everything is looked at.
+    fn rewind(&mut self, now_ms: i64, rules: &Rules) {
+        self.day = rules.strategies.day(now_ms);
+        for index in 0..self.buckets.len() {
+            self.buckets[index].rewind(now_ms, &rules.strategies, &self.set);
+            let index = u32::try_from(index).expect("fewer than four billion keys");
+            if self.takes_part(index) {
+                self.place(index, now_ms, rules);
+            }
+        }
+        self.explore = super::explore::Cursor::default();
+        self.line.ring();
+    }
+}
+
+pub(crate) fn need_of(ask: &Ask) -> Need<'_> {
+    Need {
+        amount: Amount::new(u64::from(ask.requests.max(1)), ask.tokens),
+        tools: ask.tools,
+        paid: ask.allow_paid,
+        exclude: &ask.exclude,
+        affinity: ask.affinity.as_ref(),
+    }
+}

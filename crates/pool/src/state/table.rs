@@ -1,0 +1,316 @@
+//! What is known of keys and quota projects, for every model: loaded or parked, quarantined, out of money.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use keywheel_core::{Cause, Fingerprint, Release, Tier};
+
+use super::keys::{Key, Project};
+use crate::{KeySpec, ReloadReport, cooldown::Cooldown};
+
+/// How long after a check, or after the refusal, the next free check is due.
+const CHECK_EVERY_MS: i64 = 24 * 3_600_000;
+/// The same when the check itself failed.
+const CHECK_AGAIN_MS: i64 = 3_600_000;
+
+/// Keys and quota projects.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    /// Loaded keys, in the order of loading.
+    pub(crate) loaded: Vec<Arc<Key>>,
+    /// Every key that was ever heard of, loaded or only known from the state file.
+    pub(crate) keys: BTreeMap<Fingerprint, KeyRow>,
+    pub(crate) projects: BTreeMap<Arc<str>, ProjectRow>,
+    pub(crate) notes: BTreeSet<String>,
+    /// Has to be told to the state file.
+    pub(crate) dirty_keys: BTreeSet<Fingerprint>,
+    pub(crate) dirty_projects: BTreeSet<Arc<str>>,
+    /// Told to the state file, which has not answered yet.
+    pub(crate) told_keys: Vec<Fingerprint>,
+    pub(crate) told_projects: Vec<Arc<str>>,
+}
+
+/// The quota projects that are loaded, in order, each with its keys.
+#[derive(Debug, Default)]
+pub(crate) struct Roster(pub(crate) Vec<(Arc<Project>, Vec<Arc<Key>>)>);
+
+#[derive(Debug, Default)]
+pub(crate) struct KeyRow {
+    /// `None`: parked, known from the state file or from before a reload.
+    pub(crate) key: Option<Arc<Key>>,
+    pub(crate) standing: Stand,
+    /// The provider's name for its quota project.
+    pub(crate) project_number: Option<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ProjectRow {
+    pub(crate) project: Arc<Project>,
+    pub(crate) standing: Stand,
+}
+
+/// Whether a key or quota project may be used.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stand {
+    pub(crate) generation: u64,
+    /// Cleared since the state file was last told.
+    pub(crate) cleared: bool,
+    /// A clear was told to the state file, which may count its generation otherwise.
+    pub(crate) clear_told: bool,
+    pub(crate) cooldowns: Vec<Cooldown>,
+    pub(crate) quarantine: Option<Quarantined>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Quarantined {
+    pub(crate) cause: Cause,
+    pub(crate) since_ms: i64,
+    pub(crate) detail: String,
+    pub(crate) next_check_ms: Option<i64>,
+}
+
+impl Quarantined {
+    pub(crate) fn new(cause: Cause, now_ms: i64, detail: String) -> Self {
+        let checked = cause.release() == Some(Release::DailyCheck);
+        let next_check_ms = checked.then_some(now_ms.saturating_add(CHECK_EVERY_MS));
+        Self { cause, since_ms: now_ms, detail, next_check_ms }
+    }
+}
+
+impl Stand {
+    /// True when a clear would change something.
+    pub(crate) fn can_be_cleared(&self, now_ms: i64) -> bool {
+        self.quarantine.is_some() || self.cooldowns.iter().any(|known| known.is_active(now_ms))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.generation += 1;
+        self.cleared = true;
+        self.cooldowns.clear();
+        self.quarantine = None;
+    }
+
+    fn until_ms(&self) -> i64 {
+        self.cooldowns.iter().map(|known| known.until_ms).max().unwrap_or(0)
+    }
+}
+
+impl Table {
+    /// Replaces the loaded keys. Keys that stay keep all that is known of them; keys that go are parked.
+    pub(crate) fn load(&mut self, specs: impl IntoIterator<Item = KeySpec>) -> ReloadReport {
+        let mut report = ReloadReport::default();
+        let before: BTreeSet<_> = self.loaded.iter().map(|key| key.key.fingerprint()).collect();
+        let mut seen = BTreeSet::new();
+        let specs: Vec<_> = specs
+            .into_iter()
+            .filter(|spec| {
+                let first = seen.insert(spec.fingerprint());
+                if !first {
+                    report.notes.push(format!("{} is a duplicate and was left out", spec.label));
+                }
+                first
+            })
+            .collect();
+        for key in self.loaded.drain(..) {
+            let fingerprint = key.key.fingerprint();
+            if !seen.contains(&fingerprint) {
+                report.removed.push(key.label.as_ref().into());
+            }
+            self.keys.entry(fingerprint).or_default().key = None;
+        }
+        // Billing belongs to the quota project: one paid key makes all of its keys paid.
+        let paid: BTreeSet<String> =
+            specs.iter().filter(|spec| spec.tier == Tier::Paid).map(project_name).collect();
+        for spec in specs {
+            let fingerprint = spec.fingerprint();
+            let name = project_name(&spec);
+            let project = Arc::clone(self.project(&name));
+            project.set_paid(paid.contains(&name));
+            let row = self.keys.entry(fingerprint).or_default();
+            let key = Arc::new(Key::new(spec.key, spec.label.as_str().into(), project));
+            key.dead().set(row.standing.quarantine.as_ref().map(|known| known.cause));
+            if before.contains(&fingerprint) {
+                report.kept += 1;
+            } else {
+                report.added.push(spec.label);
+            }
+            row.key = Some(Arc::clone(&key));
+            self.loaded.push(key);
+            self.dirty_keys.insert(fingerprint);
+        }
+        report
+    }
+
+    /// The quota projects in the order of their first key.
+    pub(crate) fn roster(&self) -> Roster {
+        let mut places: HashMap<&str, usize> = HashMap::with_capacity(self.loaded.len());
+        let mut out: Vec<(Arc<Project>, Vec<Arc<Key>>)> = Vec::new();
+        for key in &self.loaded {
+            let place = *places.entry(&key.project.name).or_insert_with(|| {
+                out.push((Arc::clone(&key.project), Vec::with_capacity(1)));
+                out.len() - 1
+            });
+            out[place].1.push(Arc::clone(key));
+        }
+        Roster(out)
+    }
+
+    /// The quota project called `name`, made if need be.
+    pub(crate) fn project(&mut self, name: &str) -> &Arc<Project> {
+        if !self.projects.contains_key(name) {
+            let name: Arc<str> = name.into();
+            let project = Arc::new(Project::new(Arc::clone(&name), false));
+            self.projects.insert(name.clone(), ProjectRow { project, standing: Stand::default() });
+        }
+        &self.projects[name].project
+    }
+
+    /// The loaded key that is called `name`: by label or fingerprint.
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Key>> {
+        let by_label = self.loaded.iter().find(|key| &*key.label == name);
+        let found = by_label.or_else(|| {
+            let fingerprint: Fingerprint = name.parse().ok()?;
+            self.loaded.iter().find(|key| key.key.fingerprint() == fingerprint)
+        });
+        found.map(Arc::clone)
+    }
+
+    /// Puts a key out of use. True when it was in use, or the new cause outweighs the old.
+    pub(crate) fn quarantine_key(&mut self, fingerprint: Fingerprint, why: Quarantined) -> bool {
+        let row = self.keys.entry(fingerprint).or_default();
+        if !outweighs(&why, row.standing.quarantine.as_ref()) {
+            return false;
+        }
+        row.standing.quarantine = Some(why);
+        self.dirty_keys.insert(fingerprint);
+        self.settle_key(fingerprint);
+        true
+    }
+
+    /// Puts a quota project out of use, with all its keys.
+    pub(crate) fn quarantine_project(&mut self, name: &Arc<str>, why: Quarantined) -> bool {
+        self.project(name);
+        let Some(row) = self.projects.get_mut(name) else { return false };
+        if !outweighs(&why, row.standing.quarantine.as_ref()) {
+            return false;
+        }
+        row.standing.quarantine = Some(why);
+        self.dirty_projects.insert(Arc::clone(name));
+        self.settle_project(name);
+        true
+    }
+
+    /// Keeps a quota project out for a while.
+    pub(crate) fn cool_project(&mut self, name: &Arc<str>, cooldown: Cooldown) {
+        self.project(name);
+        let Some(row) = self.projects.get_mut(name) else { return };
+        row.standing.cooldowns.retain(|known| known.cause != cooldown.cause);
+        row.standing.cooldowns.push(cooldown);
+        self.dirty_projects.insert(Arc::clone(name));
+        self.settle_project(name);
+    }
+
+    /// Brings what calls see of a key up to date with its row.
+    pub(crate) fn settle_key(&self, fingerprint: Fingerprint) {
+        if let Some(row) = self.keys.get(&fingerprint)
+            && let Some(key) = &row.key
+        {
+            key.dead().set(row.standing.quarantine.as_ref().map(|known| known.cause));
+        }
+    }
+
+    /// Brings what calls see of a quota project up to date with its row.
+    pub(crate) fn settle_project(&self, name: &str) {
+        if let Some(row) = self.projects.get(name) {
+            row.project.dead().set(row.standing.quarantine.as_ref().map(|known| known.cause));
+            row.project.set_until_ms(row.standing.until_ms());
+        }
+    }
+
+    /// Takes the quarantines off whose free check is due: they are claimed until tomorrow.
+    pub(crate) fn due_checks(&mut self, now_ms: i64) -> Vec<Arc<Key>> {
+        let mut due = Vec::new();
+        for key in &self.loaded {
+            let fingerprint = key.key.fingerprint();
+            let project = self.projects.get_mut(&key.project.name);
+            let stands = self.keys.get_mut(&fingerprint).map(|row| &mut row.standing);
+            for (stand, of_project) in
+                [(stands, false), (project.map(|row| &mut row.standing), true)]
+            {
+                let Some(quarantine) = stand.and_then(|stand| stand.quarantine.as_mut()) else {
+                    continue;
+                };
+                if quarantine.next_check_ms.is_none_or(|at| now_ms < at) {
+                    continue;
+                }
+                quarantine.next_check_ms = Some(now_ms.saturating_add(CHECK_EVERY_MS));
+                if of_project {
+                    self.dirty_projects.insert(Arc::clone(&key.project.name));
+                } else {
+                    self.dirty_keys.insert(fingerprint);
+                }
+                due.push(Arc::clone(key));
+                break;
+            }
+        }
+        due
+    }
+
+    /// A check of a key failed by itself: it is due again in an hour.
+    pub(crate) fn check_again(&mut self, key: &Key, now_ms: i64) {
+        let again_ms = now_ms.saturating_add(CHECK_AGAIN_MS);
+        let fingerprint = key.key.fingerprint();
+        let row = self.keys.get_mut(&fingerprint).map(|row| &mut row.standing);
+        if let Some(quarantine) = row.and_then(|stand| stand.quarantine.as_mut()) {
+            quarantine.next_check_ms = quarantine.next_check_ms.map(|_| again_ms);
+            self.dirty_keys.insert(fingerprint);
+        }
+        let row = self.projects.get_mut(&key.project.name).map(|row| &mut row.standing);
+        if let Some(quarantine) = row.and_then(|stand| stand.quarantine.as_mut()) {
+            quarantine.next_check_ms = quarantine.next_check_ms.map(|_| again_ms);
+            self.dirty_projects.insert(Arc::clone(&key.project.name));
+        }
+    }
+
+    /// Lifts the quarantines of a key and of its quota project. True when there was any.
+    pub(crate) fn clear_key(&mut self, key: &Key, now_ms: i64) -> bool {
+        let fingerprint = key.key.fingerprint();
+        let mut any = false;
+        if let Some(row) = self.keys.get_mut(&fingerprint)
+            && row.standing.can_be_cleared(now_ms)
+        {
+            row.standing.clear();
+            key.was_cleared();
+            self.dirty_keys.insert(fingerprint);
+            self.settle_key(fingerprint);
+            any = true;
+        }
+        self.clear_project(&key.project.name, now_ms) || any
+    }
+
+    /// Lifts what holds back a quota project as a whole. True when there was anything.
+    pub(crate) fn clear_project(&mut self, name: &Arc<str>, now_ms: i64) -> bool {
+        let Some(row) = self.projects.get_mut(name) else { return false };
+        if !row.standing.can_be_cleared(now_ms) {
+            return false;
+        }
+        row.standing.clear();
+        row.project.was_cleared();
+        self.dirty_projects.insert(Arc::clone(name));
+        self.settle_project(name);
+        true
+    }
+}
+
+/// The name of a key's quota project: as told, else the key stands alone.
+pub(crate) fn project_name(spec: &KeySpec) -> String {
+    spec.project.clone().unwrap_or_else(|| format!("key:{}", spec.fingerprint()))
+}
+
+/// What only a hand can lift outweighs what a check may lift; the same again is no news.
+pub(crate) fn outweighs(new: &Quarantined, old: Option<&Quarantined>) -> bool {
+    let by_hand = |known: &Quarantined| known.cause.release() == Some(Release::ByHand);
+    old.is_none_or(|old| by_hand(new) && !by_hand(old))
+}
