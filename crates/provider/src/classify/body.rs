@@ -1,6 +1,6 @@
 //! Takes a body apart: finds the error in whatever it is wrapped in, and collects what it says.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use keywheel_core::scrub;
 
@@ -71,13 +71,18 @@ impl Violation {
     const fn names_a_quota(&self) -> bool {
         self.id.is_some() || self.metric.is_some()
     }
+
+    /// True when the text could add nothing.
+    pub(super) const fn is_complete(&self) -> bool {
+        self.value.is_some() && self.metric.is_some() && self.model.is_some()
+    }
 }
 
 impl Facts {
     /// What `body` says. `success` when the HTTP status claims it: then only what stands where errors stand
     /// is read, for an answer may talk about errors.
     pub(super) fn read(body: &[u8], success: bool) -> Self {
-        let head = String::from_utf8_lossy(&body[..body.len().min(HEAD)]);
+        let head = text_of(&body[..body.len().min(HEAD)]);
         let text = head.trim_start_matches('\u{feff}').trim();
         if text.is_empty() {
             return Self::default();
@@ -90,7 +95,7 @@ impl Facts {
         scan::scan(text, &mut collector);
         let mut facts = collector.finish();
         if body.len() > HEAD {
-            let tail = String::from_utf8_lossy(&body[HEAD.max(body.len() - TAIL)..]);
+            let tail = text_of(&body[HEAD.max(body.len() - TAIL)..]);
             let mut collector = Collector::new(success, 0);
             scan::scan(first_fragment(&tail, success), &mut collector);
             facts.merge(collector.finish());
@@ -99,7 +104,7 @@ impl Facts {
         if !success && is_prose(text) {
             facts.code = facts.code.or_else(|| code_in_prose(text));
             if facts.messages.is_empty() {
-                facts.push_message(text);
+                facts.push_message(Cow::Borrowed(text));
             }
         }
         facts
@@ -133,15 +138,20 @@ impl Facts {
             || !self.violations.is_empty()
     }
 
-    fn push_message(&mut self, text: &str) {
-        let text = text.trim();
-        if !text.is_empty()
-            && self.messages.len() < MOST
-            && !self.messages.iter().any(|m| m == text)
-        {
-            self.messages.push(text.to_owned());
+    fn push_message(&mut self, text: Cow<'_, str>) {
+        let trimmed = text.trim();
+        let known = self.messages.iter().any(|message| message == trimmed);
+        if trimmed.is_empty() || known || self.messages.len() == MOST {
+            return;
         }
+        let whole = trimmed.len() == text.len();
+        self.messages.push(if whole { text.into_owned() } else { trimmed.to_owned() });
     }
+}
+
+/// Like `String::from_utf8_lossy`, but faster for what is well formed, as nearly all is.
+fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 /// JSON and event streams are data and nothing else; other texts speak too, as an SDK's error does:
@@ -260,7 +270,7 @@ impl Collector {
         }
     }
 
-    fn finish(mut self) -> Facts {
+    fn finish(&mut self) -> Facts {
         while self.depth > 0 {
             self.close();
         }
@@ -270,7 +280,7 @@ impl Collector {
             self.facts.violations.push(metadata);
         }
         self.facts.error |= !self.success && self.facts.says_something();
-        self.facts
+        std::mem::take(&mut self.facts)
     }
 
     const fn role(&self) -> Option<Role> {
@@ -314,10 +324,10 @@ impl Collector {
     }
 
     /// A text that may hold a whole reply of its own, as SDKs and gateways nest them.
-    fn text(&mut self, text: &str) {
+    fn text(&mut self, text: Cow<'_, str>) {
         if self.level < MOST_LEVELS && memchr::memchr(b'{', text.as_bytes()).is_some() {
             let mut inner = Self::new(false, self.level + 1);
-            scan::scan(text, &mut inner);
+            scan::scan(&text, &mut inner);
             let inner = inner.finish();
             if inner.says_something() {
                 let speaks = !inner.messages.is_empty();
@@ -340,12 +350,12 @@ impl Collector {
         match key {
             "message" | "detail" | "msg" | "error_description" => {
                 if value.quoted {
-                    self.text(&value.unescaped());
+                    self.text(value.unescaped());
                 }
             }
             "error" if role != Role::Detail && !value.is_null() => {
                 self.facts.error = true;
-                self.text(&value.unescaped());
+                self.text(value.unescaped());
             }
             "code" | "status" => self.code(key, value),
             "type" | "event_type" | "error_type" => {
@@ -397,7 +407,7 @@ impl Collector {
             "quotaId" | "quota_id" => self.violation.id = some_name(value),
             "quotaMetric" | "quota_metric" => self.violation.metric = some_name(value),
             "quotaValue" | "quota_value" => self.violation.value = value.text.parse().ok(),
-            "description" => self.text(&value.unescaped()),
+            "description" => self.text(value.unescaped()),
             _ => {}
         }
     }
@@ -409,7 +419,7 @@ impl Collector {
             "quota_limit_value" => self.metadata.value = value.text.parse().ok(),
             "quota_unit" => self.metadata.unit = some_name(value),
             "consumer" => self.project(value.text),
-            "raw" => self.text(&value.unescaped()),
+            "raw" => self.text(value.unescaped()),
             "limit_source" | "error_type" => self.word(value),
             _ => self.wait_field(key, value),
         }

@@ -48,8 +48,10 @@ impl RateHeaders {
     pub(super) fn read(headers: &HeaderMap, body: &[(String, String)], now: DateTime<Utc>) -> Self {
         let mut out = Self::default();
         for (name, value) in headers {
-            if let Ok(value) = value.to_str() {
-                out.take(name.as_str(), value, now);
+            let name = name.as_str();
+            let about_rates = name.contains("ratelimit") || name.contains("retry-after");
+            if about_rates && let Ok(value) = value.to_str() {
+                out.take(name, value, now);
             }
         }
         for (name, value) in body {

@@ -2,9 +2,9 @@
 //!
 //! Prose is the last resort: it changes without notice, and "quota" and "billing" stand in every Gemini 429.
 
-use std::{cell::OnceCell, time::Duration};
+use std::{cell::OnceCell, sync::LazyLock, time::Duration};
 
-use memchr::memmem;
+use memchr::memmem::{self, Finder};
 
 use super::delay;
 
@@ -46,10 +46,11 @@ const MOST_LINES: usize = 16;
 pub(super) fn limit_lines(text: &str) -> Vec<LimitLine<'_>> {
     let mut lines = Vec::new();
     let mut from = 0;
-    for at in memmem::find_iter(text.as_bytes(), "limit: ") {
+    for at in LIMIT.find_iter(text.as_bytes()) {
         let Some((value, rest)) = amount(&text[at + "limit: ".len()..]) else { continue };
         let before = &text[from..at];
-        let metric = before.rfind("metric: ").map(|found| token(&before[found + 8..]));
+        let metric = METRIC.find_iter(before.as_bytes()).last();
+        let metric = metric.map(|found| token(&before[found + "metric: ".len()..]));
         let model = rest.strip_prefix(", model: ").map(token);
         from = text.len() - rest.len();
         lines.push(LimitLine { metric, value, model });
@@ -62,7 +63,8 @@ pub(super) fn limit_lines(text: &str) -> Vec<LimitLine<'_>> {
 
 /// A name up to white space or a comma; a full stop at its end belongs to the sentence.
 fn token(text: &str) -> &str {
-    let end = text.find(|c: char| c.is_whitespace() || c == ',').unwrap_or(text.len());
+    let ends = |byte: u8| byte.is_ascii_whitespace() || byte == b',';
+    let end = text.bytes().position(ends).unwrap_or(text.len());
     text[..end].trim_end_matches(['.', ')', '"', '\'', '`'])
 }
 
@@ -94,18 +96,22 @@ pub(super) fn amount_after(lower: &str, word: &str) -> Option<u64> {
 /// The longest wait that the text names: `Please retry in 42.9s`, `try again in 30 seconds`,
 /// `reset after 5s`.
 pub(super) fn stated_wait(text: &str) -> Option<Duration> {
-    let hints = [(" in ", IN.as_slice()), (" after ", AFTER.as_slice())];
-    let waits = hints.into_iter().flat_map(|(word, verbs)| {
-        memmem::find_iter(text.as_bytes(), word).filter_map(move |at| {
-            let named = verbs.iter().any(|verb| ends_with_verb(&text[..at], verb));
-            named.then(|| delay::compound(&text[at + word.len()..])).flatten()
+    let hints = [&IN, &AFTER].into_iter().flat_map(|word| {
+        word.find_iter(text.as_bytes()).filter_map(move |at| {
+            let named = VERBS.iter().any(|verb| ends_with_verb(&text[..at], verb));
+            named.then(|| delay::compound(&text[at + word.needle().len()..])).flatten()
         })
     });
-    waits.max()
+    hints.max()
 }
 
-const IN: [&str; 6] = ["retry", "again", "available", "reset", "resets", "retrying"];
-const AFTER: [&str; 4] = ["retry", "again", "reset", "resets"];
+const VERBS: [&str; 6] = ["retry", "again", "available", "reset", "resets", "retrying"];
+
+// Searchers cost more to make than these texts cost to search.
+static LIMIT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("limit: "));
+static METRIC: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("metric: "));
+static IN: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(" in "));
+static AFTER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(" after "));
 
 fn ends_with_verb(text: &str, verb: &str) -> bool {
     let Some(start) = text.len().checked_sub(verb.len()) else { return false };

@@ -12,6 +12,8 @@
 //!
 //! The evidence behind each rule is the published corpus: `corpus/` at the root of the repository.
 
+use std::borrow::Cow;
+
 use chrono::{DateTime, Utc};
 use keywheel_core::{Cause, Effect, LimitSeen, Scope, Wait, scrub};
 
@@ -60,22 +62,22 @@ pub fn classify(
     now: DateTime<Utc>,
 ) -> Verdict {
     let success = (200..300).contains(&reply.status);
-    let facts = Facts::read(reply.body, success);
+    let mut facts = Facts::read(reply.body, success);
     let headers = RateHeaders::read(reply.headers, &facts.headers, now);
     if success && !facts.error && facts.shape != Shape::Html {
         return served(reply.status, &headers);
     }
-    let lower = Lower::of(&facts.messages);
-    let stated = Stated::read(&facts, &headers);
     let status = status_of(reply.status, &facts);
     let about_quota = rules::is_about_quota(status, &facts, dialect);
+    let violations = std::mem::take(&mut facts.violations);
+    let lower = Lower::of(&facts.messages);
+    let stated = Stated::read(&facts, &headers);
     let seen = match about_quota && facts.shape != Shape::Html {
-        true => quota::seen(&facts, &headers, dialect, &stated, &lower),
+        true => quota::seen(&facts, violations, &headers, dialect, &stated, &lower),
         false => Vec::new(),
     };
-    let http = reply.status;
     let case = Case {
-        http,
+        http: reply.status,
         status,
         facts: &facts,
         lower: &lower,
@@ -87,18 +89,18 @@ pub fn classify(
     };
     let (rule, finding) = first_match(&case);
     let effects = effects(&case, &finding);
-    let mut evidence = vec![format!("rule {rule}: {}", finding.tell)];
-    evidence.extend(more_evidence(&case, &finding));
+    let evidence = evidence(&case, rule, &finding);
+    let named_quota = seen.iter().any(|seen| !seen.guessed);
     Verdict {
         kind: Kind::Refused(finding.cause),
         effects,
-        limits: limits(&seen, &headers),
+        limits: limits(seen, &headers),
         key_is_dead: finding.key_is_dead,
         retry: finding.retry,
-        named_quota: seen.iter().any(|seen| !seen.guessed),
-        project_number: facts.project.clone(),
+        named_quota,
+        project_number: facts.project.take(),
         clamped: stated.clamped,
-        message: spoken(facts.messages.first().map_or("", String::as_str)),
+        message: spoken(facts.messages),
         fix: finding.fix,
         evidence,
     }
@@ -108,7 +110,7 @@ fn served(status: u16, headers: &RateHeaders) -> Verdict {
     Verdict {
         kind: Kind::Served,
         effects: Vec::new(),
-        limits: limits(&[], headers),
+        limits: limits(Vec::new(), headers),
         key_is_dead: false,
         retry: Retry::Never,
         named_quota: false,
@@ -208,9 +210,9 @@ fn longer(known: Wait, other: Wait) -> Wait {
     }
 }
 
-fn limits(seen: &[Seen], headers: &RateHeaders) -> Vec<LimitSeen> {
+fn limits(seen: Vec<Seen>, headers: &RateHeaders) -> Vec<LimitSeen> {
     let mut limits: Vec<LimitSeen> = Vec::new();
-    for limit in seen.iter().filter_map(Seen::limit) {
+    for limit in seen.into_iter().filter_map(Seen::into_limit) {
         if !limits.contains(&limit) {
             limits.push(limit);
         }
@@ -225,40 +227,42 @@ fn limits(seen: &[Seen], headers: &RateHeaders) -> Vec<LimitSeen> {
     limits
 }
 
-/// What else the verdict went by, for whoever wonders about it.
-fn more_evidence<'a>(
-    case: &'a Case<'_>,
-    finding: &'a Finding,
-) -> impl Iterator<Item = String> + 'a {
-    let others = case.seen.iter().filter(|seen| seen.tell != finding.tell).map(|seen| {
-        let value = seen.value.map(|value| format!(", limit {value}")).unwrap_or_default();
-        let taught = if seen.guessed { ", window guessed: teaches no limit" } else { "" };
-        format!("also exceeded: {}{value}{taught}", seen.tell)
-    });
-    let guessed = case.seen.iter().filter(|seen| seen.guessed && seen.tell == finding.tell);
-    let guessed = guessed.map(|seen| match seen.value {
-        Some(value) => format!("limit {value} seen, but not for which window: not learned"),
-        None => "the window is a guess".to_owned(),
-    });
-    let stated = case.stated.wait.map(|wait| {
+/// Which rule decided and by what, then whatever else went into the verdict.
+fn evidence(case: &Case<'_>, rule: &str, finding: &Finding) -> Vec<String> {
+    let mut lines = vec![["rule ", rule, ": ", &finding.tell].concat()];
+    if case.seen.len() > 1 {
+        lines.extend(case.seen.iter().map(|seen| {
+            let value = seen.value.map(|value| format!(", limit {value}")).unwrap_or_default();
+            format!("exceeded: {}{value}", seen.evidence())
+        }));
+    }
+    for value in case.seen.iter().filter(|seen| seen.guessed).filter_map(|seen| seen.value) {
+        lines.push(format!("limit {value} seen, but not for which window: not learned"));
+    }
+    if let Some(wait) = case.stated.wait {
         let believed = match finding.wait {
             Wait::Stated(_) if finding.cause != Cause::Billing => "",
             _ => ", not believed",
         };
-        let clamped =
-            if case.stated.clamped { ", cut to the longest that is believed" } else { "" };
-        format!("stated wait {:.3} s{believed}{clamped}", wait.as_secs_f64())
-    });
-    others.chain(guessed).chain(stated)
+        let cut = if case.stated.clamped { ", cut to the longest that is believed" } else { "" };
+        lines.push(format!("stated wait {} ms{believed}{cut}", wait.as_millis()));
+    }
+    lines
 }
 
 /// What the server said, fit for a log.
-fn spoken(text: &str) -> String {
+fn spoken(messages: Vec<String>) -> String {
+    let Some(text) = messages.into_iter().next() else { return String::new() };
     // A little more than is kept, so that a key at the edge is still recognised.
-    let text = scrub::scrub(first_chars(text, LONGEST_MESSAGE + 100), &[]);
-    first_chars(&text, LONGEST_MESSAGE).to_owned()
+    match scrub::scrub(first_chars(&text, LONGEST_MESSAGE + 100), &[]) {
+        Cow::Borrowed(clean) if clean.len() == text.len() && clean.len() <= LONGEST_MESSAGE => text,
+        clean => first_chars(&clean, LONGEST_MESSAGE).to_owned(),
+    }
 }
 
 fn first_chars(text: &str, most: usize) -> &str {
+    if text.len() <= most {
+        return text;
+    }
     text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
 }

@@ -37,8 +37,30 @@ pub(super) struct Seen {
     pub(super) model: Option<String>,
     pub(super) id: Option<String>,
     pub(super) metric: Option<String>,
-    /// The words that say so.
-    pub(super) tell: String,
+    pub(super) tell: Tell,
+}
+
+/// What names a quota. Written out only for the evidence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tell {
+    /// The quota's id has these words.
+    Id(&'static str),
+    /// Its metric has.
+    Metric(&'static str),
+    /// `quota_unit` has.
+    QuotaUnit(&'static str),
+    /// Id or metric without a window, and a wait too long for anything but a day.
+    LongWait,
+    /// Id or metric without a window.
+    NoWindow,
+    /// The text names the window.
+    Text(&'static str),
+    /// The text names what is counted, and no window.
+    TextWithoutWindow(&'static str),
+    /// A code does.
+    Code(&'static str),
+    /// The headers do.
+    Headers,
 }
 
 /// How long the server says to wait.
@@ -70,14 +92,18 @@ impl Stated {
 /// All quotas that the reply names, the body's own names first.
 pub(super) fn seen(
     facts: &Facts,
+    violations: Vec<Violation>,
     headers: &RateHeaders,
     dialect: Dialect,
     stated: &Stated,
     lower: &Lower<'_>,
 ) -> Vec<Seen> {
+    if !violations.is_empty() && violations.iter().all(Violation::is_complete) {
+        return from_violations(violations, &[], stated);
+    }
     let lines: Vec<_> = facts.messages.iter().flat_map(|text| message::limit_lines(text)).collect();
-    if !facts.violations.is_empty() {
-        return from_violations(&facts.violations, &lines, stated);
+    if !violations.is_empty() {
+        return from_violations(violations, &lines, stated);
     }
     let lower = lower.text();
     let mut found = if lines.iter().any(|line| line.metric.is_some() || dialect == Dialect::Gemini)
@@ -102,26 +128,23 @@ pub(super) fn seen(
 }
 
 fn from_violations(
-    violations: &[Violation],
+    violations: Vec<Violation>,
     lines: &[LimitLine<'_>],
     stated: &Stated,
 ) -> Vec<Seen> {
-    let mut all: Vec<Seen> = violations
-        .iter()
-        .enumerate()
-        .map(|(at, violation)| {
-            let line = line_for(violation, at, violations.len(), lines);
-            let value = violation.value.or_else(|| line.map(|line| line.value));
-            let model = violation.model.clone().or_else(|| line?.model.map(str::to_owned));
-            let id = violation.id.as_deref().unwrap_or("");
-            let metric = violation.metric.as_deref().or_else(|| line?.metric).unwrap_or("");
-            named(id, metric, violation.unit.as_deref(), value, model, stated)
-        })
-        .collect();
+    let of = violations.len();
+    let mut all: Vec<Seen> = Vec::with_capacity(of);
+    for (at, mut violation) in violations.into_iter().enumerate() {
+        if let Some(line) = line_for(&violation, at, of, lines) {
+            violation.value = violation.value.or(Some(line.value));
+            violation.model = violation.model.or_else(|| line.model.map(str::to_owned));
+            violation.metric = violation.metric.or_else(|| line.metric.map(str::to_owned));
+        }
+        all.push(named(violation, stated));
+    }
     if all_at_once_without_values(&all) {
         for seen in &mut all {
             seen.value = Some(0);
-            seen.tell += ", and minute and day together without any value";
         }
     }
     all
@@ -129,8 +152,13 @@ fn from_violations(
 
 fn from_lines(lines: &[LimitLine<'_>], stated: &Stated) -> Vec<Seen> {
     let each = lines.iter().map(|line| {
-        let model = line.model.map(str::to_owned);
-        named("", line.metric.unwrap_or(""), None, Some(line.value), model, stated)
+        let violation = Violation {
+            metric: line.metric.map(str::to_owned),
+            value: Some(line.value),
+            model: line.model.map(str::to_owned),
+            ..Violation::default()
+        };
+        named(violation, stated)
     });
     each.collect()
 }
@@ -163,38 +191,31 @@ fn all_at_once_without_values(all: &[Seen]) -> bool {
 }
 
 /// A quota that Google names by id or metric.
-fn named(
-    id: &str,
-    metric: &str,
-    quota_unit: Option<&str>,
-    value: Option<u64>,
-    model: Option<String>,
-    stated: &Stated,
-) -> Seen {
-    let (span, tell) = span_of(id, metric, quota_unit);
-    let guess = if stated.is_long() { Span::Day } else { Span::Minute };
-    let tell = tell.unwrap_or_else(|| match (metric, stated.is_long()) {
-        (_, true) => format!("{metric} with a stated wait of over 10 minutes"),
-        ("", _) => "a limit without metric or id".to_owned(),
-        (metric, _) => format!("metric {metric} without id"),
+fn named(violation: Violation, stated: &Stated) -> Seen {
+    let id = violation.id.as_deref().unwrap_or("");
+    let metric = violation.metric.as_deref().unwrap_or("");
+    let window = span_of(id, metric, violation.unit.as_deref());
+    let (span, tell) = window.unwrap_or(match stated.is_long() {
+        true => (Span::Day, Tell::LongWait),
+        false => (Span::Minute, Tell::NoWindow),
     });
     Seen {
         unit: unit_of(id, metric),
-        span: span.unwrap_or(guess),
-        guessed: span.is_none(),
-        tool: is_tool(id) || is_tool(metric),
+        span,
+        guessed: window.is_none(),
+        tool: is_tool(if metric.is_empty() { id } else { metric }),
         google: true,
-        value,
+        value: violation.value,
         requested: None,
-        model,
-        id: (!id.is_empty()).then(|| id.to_owned()),
-        metric: (!metric.is_empty()).then(|| metric.to_owned()),
         tell,
+        model: violation.model,
+        id: violation.id,
+        metric: violation.metric,
     }
 }
 
 /// The window in a quota's name, read by substring: the ids come with many prefixes and suffixes.
-fn span_of(id: &str, metric: &str, quota_unit: Option<&str>) -> (Option<Span>, Option<String>) {
+fn span_of(id: &str, metric: &str, quota_unit: Option<&str>) -> Option<(Span, Tell)> {
     const IDS: [(&str, Span); 5] = [
         ("PerDay", Span::Day),
         ("PerMinute", Span::Minute),
@@ -202,20 +223,18 @@ fn span_of(id: &str, metric: &str, quota_unit: Option<&str>) -> (Option<Span>, O
         ("PerHour", Span::Hour),
         ("PerSecond", Span::Minute),
     ];
+    const METRICS: [(&str, Span); 3] =
+        [("per_day", Span::Day), ("per_minute", Span::Minute), ("per_hour", Span::Hour)];
+    const UNITS: [(&str, Span); 2] = [("/d/", Span::Day), ("/min/", Span::Minute)];
     if let Some((words, span)) = IDS.into_iter().find(|(words, _)| id.contains(words)) {
-        return (Some(span), Some(format!("quotaId {id} has {words}")));
+        return Some((span, Tell::Id(words)));
     }
-    let metrics = [("per_day", Span::Day), ("per_minute", Span::Minute), ("per_hour", Span::Hour)];
-    if let Some((words, span)) = metrics.into_iter().find(|(words, _)| metric.contains(words)) {
-        return (Some(span), Some(format!("metric {metric} has {words}")));
+    if let Some((words, span)) = METRICS.into_iter().find(|(words, _)| metric.contains(words)) {
+        return Some((span, Tell::Metric(words)));
     }
-    match quota_unit {
-        Some(unit) if unit.contains("/d/") => (Some(Span::Day), Some(format!("quota_unit {unit}"))),
-        Some(unit) if unit.contains("/min/") => {
-            (Some(Span::Minute), Some(format!("quota_unit {unit}")))
-        }
-        _ => (None, None),
-    }
+    let (words, span) =
+        UNITS.into_iter().find(|(words, _)| quota_unit.is_some_and(|unit| unit.contains(words)))?;
+    Some((span, Tell::QuotaUnit(words)))
 }
 
 fn unit_of(id: &str, metric: &str) -> Unit {
@@ -247,37 +266,34 @@ fn from_window(lower: &str, headers: &RateHeaders, lines: &[LimitLine<'_>]) -> O
         limit.or_else(|| lines.first().map(|line| line.value)).or_else(|| headers.bare_limit())
     };
     let requested = message::amount_after(lower, "requested");
-    let tell = format!("the text says \"{words}\"");
-    Some(Seen { value, requested, google, ..plain(unit, span, tell) })
+    Some(Seen { value, requested, google, ..plain(unit, span, Tell::Text(words)) })
 }
 
 fn from_headers(headers: &RateHeaders) -> Option<Seen> {
     let quota = headers.exhausted()?;
     let (unit, span) = (quota.unit?, quota.window()?);
     let value = quota.limit.and_then(|limit| u64::try_from(limit).ok());
-    Some(Seen { value, ..plain(unit, span, "the headers say that nothing remains".to_owned()) })
+    Some(Seen { value, ..plain(unit, span, Tell::Headers) })
 }
 
 /// The Interactions API has codes in words; others name the quota but not its window.
 fn from_words(facts: &Facts, dialect: Dialect, lower: &str) -> Option<Seen> {
     let is = |word: &str| facts.words.iter().any(|known| known == word);
     if is("quota_exceeded") && dialect == Dialect::Gemini {
-        let tell = "code quota_exceeded, the daily one of the Interactions API";
-        return Some(Seen { google: true, ..plain(Unit::Requests, Span::Day, tell.to_owned()) });
+        let tell = Tell::Code("quota_exceeded");
+        return Some(Seen { google: true, ..plain(Unit::Requests, Span::Day, tell) });
     }
     if is("rate_limit_exceeded") && dialect == Dialect::Gemini {
-        let tell = "code rate_limit_exceeded, the one per minute of the Interactions API";
-        return Some(plain(Unit::Requests, Span::Minute, tell.to_owned()));
+        return Some(plain(Unit::Requests, Span::Minute, Tell::Code("rate_limit_exceeded")));
     }
     if let Some((span, unit, words)) = facts.words.iter().find_map(|word| message::span(word)) {
-        return Some(plain(unit, span, format!("a code has \"{words}\"")));
+        return Some(plain(unit, span, Tell::Code(words)));
     }
     let (unit, words) = message::unit_of_rate_limit(lower)?;
-    let tell = format!("the text says \"{words}\" and no window");
-    Some(Seen { guessed: true, ..plain(unit, Span::Minute, tell) })
+    Some(Seen { guessed: true, ..plain(unit, Span::Minute, Tell::TextWithoutWindow(words)) })
 }
 
-fn plain(unit: Unit, span: Span, tell: String) -> Seen {
+const fn plain(unit: Unit, span: Span, tell: Tell) -> Seen {
     Seen {
         unit,
         span,
@@ -331,19 +347,37 @@ impl Seen {
     }
 
     /// The limit, where it is named beyond doubt.
-    pub(super) fn limit(&self) -> Option<LimitSeen> {
+    pub(super) fn into_limit(self) -> Option<LimitSeen> {
         if self.guessed || self.tool {
             return None;
         }
         let dimension: Dimension = headers::dimension(self.unit, self.span)?;
-        Some(LimitSeen {
-            dimension,
-            value: self.value?,
-            tier: self.tier(),
-            model: self.model.clone(),
-            quota_id: self.id.clone(),
-            metric: self.metric.clone(),
-        })
+        let (value, tier) = (self.value?, self.tier());
+        let (model, quota_id, metric) = (self.model, self.id, self.metric);
+        Some(LimitSeen { dimension, value, tier, model, quota_id, metric })
+    }
+
+    /// The tell, in words.
+    pub(super) fn evidence(&self) -> String {
+        let metric = self.metric.as_deref().unwrap_or("without a metric");
+        let id = self.id.as_deref().unwrap_or("");
+        match (self.tell, id) {
+            (Tell::Id(words), id) => ["quotaId ", id, " has ", words].concat(),
+            (Tell::Metric(words), _) => ["metric ", metric, " has ", words].concat(),
+            (Tell::QuotaUnit(words), _) => ["quota_unit has ", words].concat(),
+            (Tell::LongWait, "") => {
+                ["limit ", metric, ", no quotaId, a stated wait of over 10 minutes"].concat()
+            }
+            (Tell::LongWait, id) => ["quotaId ", id, ", a stated wait of over 10 minutes"].concat(),
+            (Tell::NoWindow, "") => ["limit ", metric, ", no quotaId"].concat(),
+            (Tell::NoWindow, id) => ["quotaId ", id, " names no window"].concat(),
+            (Tell::Text(words), _) => ["the text says \"", words, "\""].concat(),
+            (Tell::TextWithoutWindow(words), _) => {
+                ["the text says \"", words, "\" and names no window"].concat()
+            }
+            (Tell::Code(words), _) => ["a code has ", words].concat(),
+            (Tell::Headers, _) => "the headers say that nothing remains".to_owned(),
+        }
     }
 
     fn tier(&self) -> Option<Tier> {

@@ -213,7 +213,7 @@ fn money(case: &Case<'_>) -> Option<(String, Wait)> {
         return Some(("HTTP status 402".to_owned(), later));
     }
     if let Some(seen) = case.seen.iter().find(|seen| about_spending(seen)) {
-        return Some((seen.tell.clone(), SPEND_WINDOW));
+        return Some((seen.evidence(), SPEND_WINDOW));
     }
     if let Some(tell) = case.word(&["spend_limit_exceeded"]) {
         return Some((tell, SPEND_WINDOW));
@@ -255,16 +255,14 @@ fn money(case: &Case<'_>) -> Option<(String, Wait)> {
 }
 
 fn about_spending(seen: &Seen) -> bool {
-    let has = |name: &Option<String>| {
-        name.as_deref().is_some_and(|n| n.contains("Spend") || n.contains("spend_"))
-    };
-    has(&seen.id) || has(&seen.metric)
+    let name = seen.metric.as_deref().or(seen.id.as_deref());
+    name.is_some_and(|name| name.contains("spend") || name.contains("Spend"))
 }
 
 /// Limit 0 wins over every window's name: waiting never helps.
 fn free_tier_not_available(case: &Case<'_>) -> Option<Finding> {
     let zero = |seen: &&Seen| !seen.tool && seen.value == Some(0);
-    let none = case.seen.iter().find(zero).map(|seen| format!("limit 0: {}", seen.tell));
+    let none = case.seen.iter().find(zero).map(|seen| ["limit 0: ", &seen.evidence()].concat());
     let header = || {
         let quota = case.about_quota.then(|| case.headers.without_quota()).flatten();
         quota.map(|_| "a limit header is 0".to_owned())
@@ -286,7 +284,7 @@ fn tool_quota(case: &Case<'_>) -> Option<Finding> {
         .seen
         .iter()
         .find(|seen| seen.tool)
-        .map(|seen| format!("a tool's quota: {}", seen.tell));
+        .map(|seen| ["a tool's quota: ", &seen.evidence()].concat());
     let tell = named.or_else(|| {
         let unnamed =
             case.asked.tools && case.about_quota && case.seen.is_empty() && !case.is_html();
@@ -311,7 +309,7 @@ fn of_cause(case: &Case<'_>, cause: Cause) -> Option<Finding> {
     })?;
     let beside_a_day = case.seen.iter().any(|seen| seen.span == Span::Day && !seen.tool);
     let wait = seen.wait(&case.stated, beside_a_day);
-    Some(quota(cause, Scope::Bucket, wait, seen.tell.clone()))
+    Some(quota(cause, Scope::Bucket, wait, seen.evidence()))
 }
 
 fn request_too_large(case: &Case<'_>) -> Option<Finding> {

@@ -90,6 +90,9 @@ pub(super) fn scan(text: &str, sink: &mut impl Sink) {
             byte if is_word(byte) => word(text, &mut at, &mut key, sink),
             b' ' | b'\n' | b'\r' | b'\t' => {
                 at += 1;
+                while at < bytes.len() && bytes[at] <= b' ' {
+                    at += 1;
+                }
                 continue;
             }
             _ => at += 1,
@@ -105,23 +108,43 @@ fn string<'a>(text: &'a str, at: &mut usize, key: &mut Option<&'a str>, sink: &m
     let mut end = start;
     // A cut string ends where the text ends.
     loop {
-        let Some(found) = memchr::memchr2(quote, b'\\', &bytes[end..]) else {
-            end = bytes.len();
-            break;
-        };
-        end += found;
-        if bytes[end] == quote {
-            break;
-        }
-        end += 2; // the backslash and what it escapes
+        end = next_of(bytes, end, quote);
         if end >= bytes.len() {
             end = bytes.len();
             break;
         }
+        if bytes[end] == quote {
+            break;
+        }
+        end += 2; // the backslash and what it escapes
     }
     *at = (end + 1).min(bytes.len());
     let inside = &text[start.min(end)..end];
     value(text, at, key, Raw { text: inside, quoted: true }, sink);
+}
+
+/// Where the next quote or backslash stands at or after `from`; beyond the end if there is none.
+fn next_of(bytes: &[u8], from: usize, quote: u8) -> usize {
+    // Most strings are shorter than what it costs to start a vectorised search: eight bytes at a time do.
+    let mut at = from;
+    for _ in 0..4 {
+        let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) else { break };
+        let word = u64::from_le_bytes(*word);
+        let marks = bytes_equal(word, quote) | bytes_equal(word, b'\\');
+        if marks != 0 {
+            return at + marks.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let Some(rest) = bytes.get(at..) else { return bytes.len() };
+    memchr::memchr2(quote, b'\\', rest).map_or(bytes.len(), |found| at + found)
+}
+
+/// The top bit of the first byte of `word` that is `byte`; what it says of later ones is not exact.
+const fn bytes_equal(word: u64, byte: u8) -> u64 {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let same = word ^ (ONES * byte as u64);
+    same.wrapping_sub(ONES) & !same & (ONES << 7)
 }
 
 fn word<'a>(text: &'a str, at: &mut usize, key: &mut Option<&'a str>, sink: &mut impl Sink) {
