@@ -1,0 +1,84 @@
+//! Hazard: a restart forgets what was spent, and pays for it with refusals.
+//! <https://github.com/NousResearch/hermes-agent/issues/53654>
+
+mod common;
+
+use common::*;
+use keywheel_core::{Cause, Usage};
+use keywheel_pool::{Ask, Source};
+
+#[tokio::test]
+async fn restart_keeps_a_spent_day() {
+    // 14:00 in California, spent; 22:00, restarted.
+    let fixture = Fixture::new(1, "2026-11-29T22:00:00Z");
+    let reported = fixture.refuse(&day_spent(Some(500))).await;
+    assert!(reported.persisted);
+    let until = reported.until.unwrap();
+    assert!(until >= at("2026-11-30T08:00:01Z") && until <= at("2026-11-30T08:00:05Z"));
+
+    fixture.clock.set(at("2026-11-30T06:00:00Z"));
+    let fixture = fixture.restart(|builder| builder.keys(keys(1)));
+    let exhausted = fixture.lease().unwrap_err();
+    assert_eq!(exhausted.soonest, Some(until));
+    assert_eq!(exhausted.reasons[0].cause, Some(Cause::PerDayRequests));
+    assert_eq!(exhausted.reasons[0].source, Source::Derived);
+    // Nor does a caller who would wait get an exploratory request: today's question was answered.
+    let ask = Ask::new(MODEL).by(at("2026-11-30T07:00:00Z"));
+    assert_eq!(fixture.pool.lease(ask).await.unwrap_err().soonest, Some(until));
+
+    fixture.clock.set(until);
+    fixture.serve();
+}
+
+#[tokio::test]
+async fn restart_keeps_counts_limits_and_the_minute() {
+    let fixture = Fixture::new(1, "2026-11-29T22:00:00Z");
+    fixture.refuse(&minute_spent(5, Some(3))).await;
+    fixture.advance(seconds(6));
+    for _ in 0..3 {
+        fixture.serve();
+    }
+    let soonest = fixture.soonest();
+    let fixture = fixture.restart(|builder| builder.keys(keys(1)));
+    assert_eq!(fixture.soonest(), soonest, "the minute of the last process counts");
+    let bucket = &fixture.pool.status().buckets[0];
+    assert_eq!((bucket.day.requests, bucket.limits[0].value), (3, 3));
+}
+
+#[tokio::test]
+async fn restart_keeps_a_quarantine() {
+    let fixture = Fixture::new(2, "2026-11-29T22:00:00Z");
+    fixture.refuse(&dead()).await;
+    let fixture = fixture.restart(|builder| builder.keys(keys(2)));
+    for _ in 0..4 {
+        assert_eq!(fixture.serve(), "KEY_2");
+    }
+}
+
+#[tokio::test]
+async fn restart_goes_on_with_the_ladder() {
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    for wait in [60, 300] {
+        let reported = fixture.refuse(&bare()).await;
+        assert_eq!(reported.until, Some(fixture.now() + seconds(wait)));
+        if wait == 60 {
+            fixture.advance(seconds(60));
+        }
+    }
+    let fixture = fixture.restart(|builder| builder.keys(keys(1)));
+    fixture.advance(seconds(300));
+    let reported = fixture.refuse(&bare()).await;
+    assert_eq!(reported.until, Some(fixture.now() + seconds(30 * 60)));
+}
+
+#[tokio::test]
+async fn another_pool_on_the_same_state_sees_a_cooldown() {
+    let one = Fixture::new(1, "2026-11-29T22:00:00Z");
+    let two = open(&one.clock, &one.state, |builder| builder.keys(keys(1)));
+    one.refuse(&day_spent(None)).await;
+    // State in memory is looked at with the next write of one's own.
+    let mut lease = two.try_lease(&Ask::new("another-model")).unwrap();
+    lease.sent();
+    lease.served(&Usage::default());
+    assert!(two.try_lease(&Ask::new(MODEL)).is_err());
+}
