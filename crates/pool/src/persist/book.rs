@@ -1,4 +1,5 @@
-//! The state file as one process knows it, and one flush of it. Runs on the state file's thread alone.
+//! The state file as one process knows it, and one flush of it. Runs on the state file's thread
+//! alone.
 
 use std::{collections::BTreeSet, fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -23,7 +24,8 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(250);
 const OPEN_PATIENCE: Duration = Duration::from_millis(500);
 /// A writer without a sign of life is given up after the longest day: its counts mean nothing then.
 const SILENT_MS: i64 = 25 * 3_600_000;
-/// How often a process keeps a file aside. Whoever keeps writing other files there is stronger than we are.
+/// How often a process keeps a file aside. Whoever keeps writing other files there is stronger than
+/// we are.
 const MOST_KEPT_ASIDE: u32 = 3;
 
 /// The state file as this process knows it.
@@ -32,8 +34,8 @@ pub(super) struct Book {
     writer: Box<str>,
     waits: Waits,
     clock: Arc<dyn Clock>,
-    /// What the file said when it was last read or written, with ours merged in since (which changes nothing when
-    /// it is merged again).
+    /// What the file said when it was last read or written, with ours merged in since (which
+    /// changes nothing when it is merged again).
     known: Arc<StateFile>,
     /// Which file that was.
     seen: Option<Seen>,
@@ -119,8 +121,8 @@ impl Book {
         self.add(shared.collect());
     }
 
-    /// Reads the file if somebody else wrote it, without the lock: a rename is seen whole or not at all. True
-    /// when there is something to absorb.
+    /// Reads the file if somebody else wrote it, without the lock: a rename is seen whole or not at
+    /// all. True when there is something to absorb.
     pub(super) fn catch_up(&mut self) -> bool {
         let Ok(Some(stamp)) = self.files.look() else { return false };
         if self.seen.as_ref().is_some_and(|seen| seen.is(&stamp)) {
@@ -170,11 +172,12 @@ impl Book {
         Ok(others_wrote)
     }
 
-    /// Takes this writer out of the file at a clean end: its counts are summed up with those of others who are
-    /// gone. What was unwritten is written with it.
+    /// Takes this writer out of the file at a clean end: its counts are summed up with those of
+    /// others who are gone. What was unwritten is written with it.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush); whoever comes next finds this writer dead then, and does the same.
+    /// As [`flush`](Self::flush); whoever comes next finds this writer dead then, and does the
+    /// same.
     pub(super) fn withdraw(&mut self) -> Result<(), Trouble> {
         if self.saves > 0 || self.has_pending() {
             self.leaving = true;
@@ -246,8 +249,8 @@ impl Book {
         Ok(kept)
     }
 
-    /// Takes a file that somebody else wrote. If it is an old copy that was put back, what is known here goes on
-    /// top of it with the next flush.
+    /// Takes a file that somebody else wrote. If it is an old copy that was put back, what is known
+    /// here goes on top of it with the next flush.
     fn adopt(&mut self, mut file: StateFile, seen: Seen) {
         tidy::make_sane(&mut file, &self.waits, self.clock.unix_ms());
         let saves = file.writers.find(&self.writer).map_or(0, |entry| entry.saves);

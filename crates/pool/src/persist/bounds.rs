@@ -18,8 +18,8 @@ const HOUR_MS: i64 = 60 * MINUTE_MS;
 
 /// The longest legal wait of each cause.
 ///
-/// A clock that once stood in the wrong year, or a person with an editor, can put any moment into the file.
-/// No cooldown read from it lasts longer than its cause ever does.
+/// A clock that once stood in the wrong year, or a person with an editor, can put any moment into
+/// the file. No cooldown read from it lasts longer than its cause ever does.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Waits {
     /// Raised above the defaults, for reset strategies of the user's own.
@@ -39,23 +39,11 @@ impl Waits {
         self.raised.get(cause.word()).copied().unwrap_or_else(|| longest_legal_ms(cause))
     }
 
-    /// `entry` as it may be believed at `now_ms`: never longer than its cause's longest legal wait.
+    /// Cuts `entry` to what may be believed at `now_ms`: never longer than its cause's longest legal
+    /// wait.
     ///
-    /// An entry made under a clock that was ahead is first moved back by as much, so that ten seconds stay ten
-    /// seconds.
-    #[must_use]
-    pub(crate) fn bounded(
-        &self,
-        cause: &Word<Cause>,
-        entry: &CooldownEntry,
-        now_ms: i64,
-    ) -> CooldownEntry {
-        let mut out = entry.clone();
-        self.bound(cause, &mut out, now_ms);
-        out
-    }
-
-    /// As [`bounded`](Self::bounded), in place.
+    /// An entry made under a clock that was ahead is first moved back by as much, so that ten seconds
+    /// stay ten seconds.
     pub(crate) fn bound(&self, cause: &Word<Cause>, entry: &mut CooldownEntry, now_ms: i64) {
         let ahead = entry.since.ms().saturating_sub(now_ms);
         let shift = if ahead > SKEW_MS { ahead } else { 0 };
@@ -93,6 +81,16 @@ mod tests {
 
     const NOW: i64 = 1_800_000_000_000;
 
+    fn bounded(
+        waits: &Waits,
+        cause: Cause,
+        mut entry: CooldownEntry,
+        now_ms: i64,
+    ) -> CooldownEntry {
+        waits.bound(&cause.into(), &mut entry, now_ms);
+        entry
+    }
+
     fn cooldown(since: i64, available_at: i64) -> CooldownEntry {
         CooldownEntry {
             available_at: Some(At(available_at)),
@@ -106,14 +104,14 @@ mod tests {
     fn a_cooldown_written_in_the_wrong_year_keeps_its_length() {
         let year = 365 * 24 * HOUR_MS;
         let wrong = cooldown(NOW + year, NOW + year + 40_000);
-        let right = Waits::default().bounded(&Cause::PerMinuteRequests.into(), &wrong, NOW);
+        let right = bounded(&Waits::default(), Cause::PerMinuteRequests, wrong, NOW);
         assert_eq!(right, cooldown(NOW, NOW + 40_000));
     }
 
     #[test]
     fn a_cooldown_until_the_year_2999_ends_with_the_longest_day() {
         let absurd = cooldown(NOW, 32_500_000_000_000);
-        let bounded = Waits::default().bounded(&Cause::PerDayRequests.into(), &absurd, NOW);
+        let bounded = bounded(&Waits::default(), Cause::PerDayRequests, absurd, NOW);
         assert_eq!(bounded.available_at, Some(At(NOW + 25 * HOUR_MS + MINUTE_MS)));
     }
 
@@ -123,16 +121,19 @@ mod tests {
         let mut waits = Waits::default();
         waits.raise(Cause::PerDayRequests, week);
         let entry = cooldown(NOW, NOW + week);
-        assert_eq!(waits.bounded(&Cause::PerDayRequests.into(), &entry, NOW), entry);
+        assert_eq!(bounded(&waits, Cause::PerDayRequests, entry.clone(), NOW), entry);
     }
 
     proptest! {
         #[test]
         fn no_number_in_a_file_leaves_a_key_out_longer_than_is_legal(
-            since: i64, available_at: i64, now: i64, cause in proptest::sample::select(&Cause::ALL[..])
+            since: i64,
+            available_at: i64,
+            now: i64,
+            cause in proptest::sample::select(&Cause::ALL[..]),
         ) {
             let waits = Waits::default();
-            let bounded = waits.bounded(&cause.into(), &cooldown(since, available_at), now);
+            let bounded = bounded(&waits, cause, cooldown(since, available_at), now);
             let At(until) = bounded.available_at.unwrap();
             prop_assert!(until <= now.saturating_add(waits.longest_ms(cause)));
             // What is legal stays as it is.

@@ -13,20 +13,21 @@ use super::{
 
 /// The pool's state, as the state file's thread sees it.
 ///
-/// Both methods are called on that thread, one at a time (and, for [`MemoryState`](super::MemoryState), on
-/// the thread that calls `mark_dirty` or `commit`: call these without holding a lock that is taken here).
+/// Both methods are called on that thread, one at a time (and, for
+/// [`MemoryState`](super::MemoryState), on the thread that calls `mark_dirty` or `commit`: call
+/// these without holding a lock that is taken here).
 pub(crate) trait Shared: Send + Sync {
-    /// What changed since the last call, in absolute values of this writer. Takes the dirty marks away: what
-    /// is returned is kept, and written again, until it is on disk.
+    /// What changed since the last call, in absolute values of this writer. Takes the dirty marks
+    /// away: what is returned is kept, and written again, until it is on disk.
     fn collect(&self) -> Changes;
 
     /// What the file says now.
     ///
     /// `full` means that somebody else wrote: look at everything. Otherwise only what the last
-    /// [`collect`](Self::collect) returned can have changed, such as an exploration that was granted.
-    /// Own counts (those under this writer's id) are to be ignored here: the pool knows better. When a bucket
-    /// comes back with a *higher* generation, somebody cleared it: cooldowns are replaced by the file's, except
-    /// those that were set since the last `collect`.
+    /// [`collect`](Self::collect) returned can have changed, such as an exploration that was
+    /// granted. Own counts (those under this writer's id) are to be ignored here: the pool knows
+    /// better. When a bucket comes back with a *higher* generation, somebody cleared it: cooldowns
+    /// are replaced by the file's, except those that were set since the last `collect`.
     fn absorb(&self, merged: &StateFile, full: bool);
 }
 
@@ -67,8 +68,8 @@ pub(crate) struct KeyChange {
 pub(crate) struct Standing {
     /// How often it was cleared, as far as this pool knows.
     pub(crate) generation: u64,
-    /// It was cleared since the last collect: whatever the file says of earlier generations is void, even if
-    /// the file's generation is higher than ours.
+    /// It was cleared since the last collect: whatever the file says of earlier generations is
+    /// void, even if the file's generation is higher than ours.
     pub(crate) cleared: bool,
     /// Cooldowns of this generation.
     pub(crate) cooldowns: Vec<(Cause, CooldownEntry)>,
@@ -106,7 +107,7 @@ pub(crate) struct DayChange {
     pub(crate) requests: u64,
     /// Tokens of them.
     pub(crate) tokens: u64,
-    /// This writer wants the day's exploration, or had it. The first under the lock gets it: look at
-    /// `explored_by` in what is absorbed.
+    /// This writer wants the day's exploration, or had it. The first under the lock gets it: look
+    /// at `explored_by` in what is absorbed.
     pub(crate) explore: bool,
 }

@@ -15,7 +15,8 @@ use tokio::sync::oneshot;
 
 use super::StateHealth;
 
-/// Shared by the callers, the thread that writes and the thread that answers those who waited long enough.
+/// Shared by the callers, the thread that writes and the thread that answers those who waited long
+/// enough.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     dirty: AtomicBool,
@@ -69,7 +70,8 @@ impl Desk {
         self.dirty.store(true, Ordering::Release);
     }
 
-    /// Asks for a flush that begins from now on. The answer is false when it takes longer than `patience`.
+    /// Asks for a flush that begins from now on. The answer is false when it takes longer than
+    /// `patience`.
     pub(super) fn ask(&self, patience: Duration) -> impl Future<Output = bool> + Send + 'static {
         let (answer, heard) = oneshot::channel();
         {
@@ -112,7 +114,8 @@ impl Desk {
         self.lock().stop
     }
 
-    /// Waits until there is something to do: somebody asks and `urgent_at` has come, or `tick_at` has.
+    /// Waits until there is something to do: somebody asks and `urgent_at` has come, or `tick_at`
+    /// has.
     pub(super) fn pause(&self, urgent_at: Instant, tick_at: Instant) -> Call {
         let mut state = self.lock();
         loop {
@@ -176,8 +179,8 @@ impl Desk {
 
     /// Answers false to those who waited long enough, until the desk closes.
     ///
-    /// On a thread of its own, since the one that writes may hang in the disk; and without a runtime's timer, since
-    /// the pool works on any executor.
+    /// On a thread of its own, since the one that writes may hang in the disk; and without a
+    /// runtime's timer, since the pool works on any executor.
     pub(super) fn keep_deadlines(&self) {
         let mut state = self.lock();
         while !state.ended {
@@ -202,7 +205,8 @@ impl Desk {
     }
 }
 
-/// For how long things take, which is no matter of wall time: no simulated clock makes a disk faster.
+/// For how long things take, which is no matter of wall time: no simulated clock makes a disk
+/// faster.
 #[expect(clippy::disallowed_methods, reason = "measures the disk, decides nothing about quotas")]
 pub(super) fn monotonic() -> Instant {
     Instant::now()

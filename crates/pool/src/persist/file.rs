@@ -144,8 +144,8 @@ impl Files {
         Ok(parse(&text).map_or_else(Found::Bad, |state| Found::Good(Box::new(state), seen)))
     }
 
-    /// Replaces the file by `state`, so that at every moment either the old or the new one is there, whole. On
-    /// return the new one is durable. Only under the lock.
+    /// Replaces the file by `state`, so that at every moment either the old or the new one is
+    /// there, whole. On return the new one is durable. Only under the lock.
     ///
     /// # Errors
     /// Whatever the disk says; the old file is still there then.

@@ -1,8 +1,8 @@
 //! The state file's types. `docs/state-file.md` explains them to people.
 //!
-//! Times are [`At`]: milliseconds inside, RFC 3339 outside. Unknown fields are kept at every level, and so
-//! are unknown causes, dimensions and sources. Everything that is read here came from a file that anybody
-//! may have edited: whoever uses a number from it bounds it first, see [`bounded`](super::bounded).
+//! Times are [`At`]: milliseconds inside, RFC 3339 outside. Unknown fields are kept at every level,
+//! and so are unknown causes, dimensions and sources. Everything that is read here came from a file
+//! that anybody may have edited: [`tidy::make_sane`](super::tidy::make_sane) comes before any use.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
@@ -14,7 +14,7 @@ use keywheel_core::{Cause, Dimension, Fingerprint};
 use super::{
     record::record,
     time::At,
-    words::{Small, WaitSource, Word},
+    words::{LimitOrigin, Small, WaitSource, Word},
 };
 
 /// The version of the format that is written here.
@@ -54,7 +54,8 @@ record! {
             started_at: At,
             /// When it last saved.
             seen_at: At,
-            /// How often it saved: a lower number than it remembers means that somebody put an old copy back.
+            /// How often it saved: a lower number than it remembers means that somebody put an old
+            /// copy back.
             saves: u64,
         }
         spoken {}
@@ -69,7 +70,8 @@ record! {
             label: Box<str>,
             /// Its quota project.
             project: Box<str>,
-            /// The soonest moment over its buckets, for readers; `None`: now, or no bucket. Derived at every save.
+            /// The soonest moment over its buckets, for readers; `None`: now, or no bucket. Derived
+            /// at every save.
             available_at: Option<At>,
             /// Out of use until cleared.
             quarantine: Option<Quarantine>,
@@ -125,7 +127,8 @@ record! {
     /// What is known of one (quota project, model).
     pub(crate) struct BucketEntry {
         always {
-            /// How often it was cleared. The cooldowns of a higher generation replace those of a lower one.
+            /// How often it was cleared. The cooldowns of a higher generation replace those of a
+            /// lower one.
             generation: u64,
             /// One per cause.
             cooldowns: Cooldowns,
@@ -137,7 +140,8 @@ record! {
             minute: Option<MinuteEntry>,
             /// The limits that replies named.
             limits: Small<Word<Dimension>, LimitEntry>,
-            /// When it was last cleared: a generation is kept for 30 days, for those who still have an old copy.
+            /// When it was last cleared: a generation is kept for 30 days, for those who still have
+            /// an old copy.
             cleared_at: Option<At>,
             /// The bucket's own day boundary, where a reply stated one.
             boundary: Option<Boundary>,
@@ -152,7 +156,8 @@ record! {
     /// Out of use until a moment, for one cause.
     pub(crate) struct CooldownEntry {
         always {
-            /// Until when. `None`: no moment is known, waiting does not help (a model without a free tier).
+            /// Until when. `None`: no moment is known, waiting does not help (a model without a
+            /// free tier).
             available_at: Option<At>,
             /// How that is known.
             source: Word<WaitSource>,
@@ -178,7 +183,8 @@ record! {
             by: Small<Box<str>, Counts>,
         }
         spoken {
-            /// When the day began, for a bucket with a boundary of its own. Days are ordered by (date, this).
+            /// When the day began, for a bucket with a boundary of its own. Days are ordered by
+            /// (date, this).
             began_at: Option<At>,
             /// The writer that claimed the exploration: the first to get the lock.
             explored_by: Option<Box<str>>,
@@ -227,8 +233,8 @@ record! {
         always {
             /// How much per window; `None`: was known once, and no longer holds.
             value: Option<u64>,
-            /// How it is known: `learned` from a reply, `lifted` by an exploration that was served.
-            source: Box<str>,
+            /// How that is known.
+            source: Word<LimitOrigin>,
             /// When it was learned. The later entry wins.
             at: At,
         }
@@ -261,16 +267,6 @@ impl StateFile {
     pub(crate) fn bucket(&self, project: &str, model: &str) -> Option<&BucketEntry> {
         self.buckets.get(&BucketKey::new(project, model))
     }
-
-    /// Everything known of the models of `project`.
-    pub(crate) fn buckets_of(&self, project: &str) -> impl Iterator<Item = (&str, &BucketEntry)> {
-        let from = BucketKey::new(project, "");
-        let prefix = from.0.clone();
-        self.buckets
-            .range(from..)
-            .take_while(move |(key, _)| key.0.starts_with(&*prefix))
-            .map(|(key, bucket)| (key.model(), bucket))
-    }
 }
 
 impl DayEntry {
@@ -292,12 +288,6 @@ impl DayEntry {
 }
 
 impl Counts {
-    /// Counts of so many requests and tokens.
-    #[must_use]
-    pub(crate) fn new(requests: u64, tokens: u64) -> Self {
-        Self { requests, tokens, ..Self::default() }
-    }
-
     /// Adds `other`; never overflows.
     pub(crate) fn add(&mut self, other: &Self) {
         self.requests = self.requests.saturating_add(other.requests);
@@ -318,8 +308,8 @@ impl MinuteEntry {
 
 /// The name of a bucket in the file: `project/model`.
 ///
-/// A slash in the name of a quota project is written `%2F` and a per cent sign `%25`, so that the first
-/// slash always ends the project. Models keep theirs.
+/// A slash in the name of a quota project is written `%2F` and a per cent sign `%25`, so that the
+/// first slash always ends the project. Models keep theirs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BucketKey(Box<str>);
 
@@ -348,12 +338,6 @@ impl BucketKey {
     #[must_use]
     pub(crate) fn model(&self) -> &str {
         self.0.split_once('/').map_or("", |(_, model)| model)
-    }
-
-    /// As it stands in the file.
-    #[must_use]
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
     }
 }
 
@@ -415,14 +399,5 @@ mod tests {
             assert_eq!((&*key.project(), key.model()), (project, model));
         }
         assert_ne!(BucketKey::new("a/b", "c"), BucketKey::new("a", "b/c"));
-    }
-
-    #[test]
-    fn a_project_whose_name_begins_like_another_has_its_own_buckets() {
-        let mut file = StateFile::empty();
-        for project in ["a", "ab", "a/b"] {
-            file.buckets.insert(BucketKey::new(project, "m"), BucketEntry::default());
-        }
-        assert_eq!(file.buckets_of("a").map(|(model, _)| model).collect::<Vec<_>>(), ["m"]);
     }
 }

@@ -1,6 +1,7 @@
 //! How the file looks: one line per key, one short paragraph per bucket.
 //!
-//! Indenting everything would make 50,000 buckets twice as large; one line for everything could not be read.
+//! Indenting everything would make 50,000 buckets twice as large; one line for everything could not
+//! be read.
 
 use std::io::{self, Write};
 

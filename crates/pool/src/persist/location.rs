@@ -15,11 +15,12 @@ const MOST_LINKS: usize = 40;
 
 /// The file that `location` means; `None` when it means no file.
 ///
-/// `lookup` reads the environment; an empty variable counts as absent. `state_folder` is the platform's folder
-/// for the state of programs.
+/// `lookup` reads the environment; an empty variable counts as absent. `state_folder` is the
+/// platform's folder for the state of programs.
 ///
 /// # Errors
-/// [`StateNote::Unusable`] when there is no such folder, or something that is no file in the file's place.
+/// [`StateNote::Unusable`] when there is no such folder, or something that is no file in the file's
+/// place.
 pub(super) fn resolve(
     location: &StateLocation,
     lookup: impl Fn(&str) -> Option<OsString>,
@@ -51,8 +52,9 @@ fn no_folder() -> StateNote {
     StateNote::Unusable { path: None, fault }
 }
 
-/// Follows symbolic links at the end of `path`, also to a file that is not there yet: the link stays, and all who
-/// come through different links share one lock. A loop is left as it is; reading it says so.
+/// Follows symbolic links at the end of `path`, also to a file that is not there yet: the link
+/// stays, and all who come through different links share one lock. A loop is left as it is; reading
+/// it says so.
 fn follow(path: PathBuf) -> PathBuf {
     let mut at = path.clone();
     for _ in 0..MOST_LINKS {
@@ -62,7 +64,8 @@ fn follow(path: PathBuf) -> PathBuf {
     path
 }
 
-/// Only regular files are replaced: never a device (`/dev/null`), a pipe, or a folder that holds anything.
+/// Only regular files are replaced: never a device (`/dev/null`), a pipe, or a folder that holds
+/// anything.
 pub(super) fn usable(path: &Path) -> Result<(), String> {
     if path.file_name().is_none() {
         return Err("names no file".to_owned());

@@ -1,10 +1,10 @@
 //! File locks between processes.
 //!
-//! Two kinds. `pool.json.lock` is held around read-merge-write; it is a sibling of the state file, because a lock
-//! on a file that is replaced stays on the old one, and it is never renamed or removed. `pool.json.<writer>.live`
-//! is held by a writer for as long as it lives: the operating system lets go of it when the process is gone,
-//! however it went, so a writer whose file can be locked is dead for certain, and one that is only stopped or
-//! slow never looks dead.
+//! Two kinds. `pool.json.lock` is held around read-merge-write; it is a sibling of the state file,
+//! because a lock on a file that is replaced stays on the old one, and it is never renamed or
+//! removed. `pool.json.<writer>.live` is held by a writer for as long as it lives: the operating
+//! system lets go of it when the process is gone, however it went, so a writer whose file can be
+//! locked is dead for certain, and one that is only stopped or slow never looks dead.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -23,7 +23,8 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock at `path`; `None` if somebody else had it for all of `patience`, or `stop` said so.
+    /// Takes the lock at `path`; `None` if somebody else had it for all of `patience`, or `stop`
+    /// said so.
     ///
     /// # Errors
     /// When the lock file cannot be made or locked at all.
@@ -68,7 +69,8 @@ impl Live {
         super::file::sibling(state, &format!(".{writer}.live"))
     }
 
-    /// Makes and locks the file. Only under the main lock, so that nobody finds it made and not yet locked.
+    /// Makes and locks the file. Only under the main lock, so that nobody finds it made and not yet
+    /// locked.
     ///
     /// # Errors
     /// When it cannot be made or locked.
@@ -78,8 +80,8 @@ impl Live {
         Ok(Self { path, file })
     }
 
-    /// Lets go for good. Only after the writer has left the state file: whoever drops this without leaving is
-    /// found dead by the next writer, which then does it for him.
+    /// Lets go for good. Only after the writer has left the state file: whoever drops this without
+    /// leaving is found dead by the next writer, which then does it for him.
     pub(super) fn end(self) {
         // Windows does not remove what is open.
         drop(self.file);

@@ -2,8 +2,10 @@
 //!
 //! The rules, in the order in which they matter:
 //!
-//! 1. Every writer stores its own absolute counts; only it changes them. The use of a bucket is the sum.
-//! 2. A cooldown of a higher generation replaces those of a lower one; only a clear raises the generation.
+//! 1. Every writer stores its own absolute counts; only it changes them. The use of a bucket is the
+//!    sum.
+//! 2. A cooldown of a higher generation replaces those of a lower one; only a clear raises the
+//!    generation.
 //! 3. Within a generation, one cooldown per cause, and the later `available_at` wins.
 //! 4. A day's exploration belongs to whoever wrote first.
 //! 5. What the file has and a change does not mention stays.
@@ -104,7 +106,8 @@ impl Taken {
     /// Decides, and raises `generation` to what holds then.
     fn of(generation: &mut u64, ours: u64, cleared: bool) -> Self {
         if cleared {
-            // Our copy may be old: whoever clears means what is in the file now, however often that was cleared.
+            // Our copy may be old: whoever clears means what is in the file now, however often that
+            // was cleared.
             *generation = ours.max(generation.saturating_add(1));
             return Self::Ours;
         }

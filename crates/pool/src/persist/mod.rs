@@ -1,4 +1,5 @@
-//! Keeps what the pool knows in a state file that several processes share and `kill -9` cannot tear.
+//! Keeps what the pool knows in a state file that several processes share and `kill -9` cannot
+//! tear.
 //!
 //! | to know | look in |
 //! |---|---|
@@ -14,22 +15,22 @@
 //! | the pool's side of all this | [`persister`], [`memory`] |
 
 mod book;
-pub(crate) mod bounds;
-pub(crate) mod changes;
+mod bounds;
+mod changes;
 mod desk;
 mod file;
-pub(crate) mod format;
+mod format;
 mod layout;
 mod location;
 mod lock;
 mod memory;
-pub(crate) mod merge;
+mod merge;
 mod persister;
 mod record;
 mod restore;
 mod tidy;
-pub(crate) mod time;
-pub(crate) mod words;
+mod time;
+mod words;
 mod writer;
 
 #[cfg(test)]
@@ -42,25 +43,24 @@ use serde::Serialize;
 
 pub use memory::MemoryState;
 
-#[expect(unused_imports, reason = "the pool's state takes its pick")]
 pub(crate) use {
     bounds::Waits,
     changes::{BucketChange, Changes, DayChange, KeyChange, Shared, Standing},
     format::{
-        Boundary, BucketEntry, BucketKey, CooldownEntry, Cooldowns, Counts, DayEntry, KeyEntry,
-        LimitEntry, MinuteEntry, ProjectEntry, Quarantine, StateFile, Use,
+        Boundary, BucketEntry, BucketKey, CooldownEntry, Cooldowns, LimitEntry, Quarantine,
+        StateFile, Use,
     },
     persister::Persister,
     time::At,
-    words::{WaitSource, Word},
+    words::WaitSource,
 };
 
 /// Where the pool keeps what it knows.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum StateLocation {
-    /// The file that `KEYWHEEL_STATE` names, else `keywheel/pool.json` in the platform's state folder
-    /// (`$XDG_STATE_HOME` or `~/.local/state` on Linux, the local data folder elsewhere).
+    /// The file that `KEYWHEEL_STATE` names, else `keywheel/pool.json` in the platform's state
+    /// folder (`$XDG_STATE_HOME` or `~/.local/state` on Linux, the local data folder elsewhere).
     #[default]
     Default,
     /// This file. Its folder is made if need be.

@@ -24,8 +24,8 @@ use super::{
 
 /// The pool's handle on its state.
 ///
-/// Dropping it writes what is still unwritten, waits for that at most half a second, and ends its threads. For
-/// that the [`Shared`] must still live: in a struct that owns both, this comes first.
+/// Dropping it writes what is still unwritten, waits for that at most half a second, and ends its
+/// threads. For that the [`Shared`] must still live: in a struct that owns both, this comes first.
 pub(crate) struct Persister {
     writer: Box<str>,
     clock: Arc<dyn Clock>,
@@ -35,7 +35,7 @@ pub(crate) struct Persister {
 enum Place {
     Nowhere(StateHealth),
     Memory(Seat),
-    File(Writer),
+    File(Box<Writer>),
 }
 
 impl Persister {
@@ -70,7 +70,7 @@ impl Persister {
         let (book, found) = Book::open(path, writer.clone(), waits, Arc::clone(&clock));
         notes.extend(found);
         let file = Arc::clone(book.known());
-        let place = Place::File(Writer::new(book, health, Arc::clone(&clock)));
+        let place = Place::File(Box::new(Writer::new(book, health, Arc::clone(&clock))));
         (Self { writer, clock, place }, file, notes)
     }
 
@@ -86,7 +86,8 @@ impl Persister {
         }
     }
 
-    /// Something changed that may be written within 250 ms, or lost by a crash before. Costs one store.
+    /// Something changed that may be written within 250 ms, or lost by a crash before. Costs one
+    /// store.
     ///
     /// With state in memory it is written at once: hold no lock that [`Shared::collect`] takes.
     pub(crate) fn mark_dirty(&self) {
@@ -97,8 +98,8 @@ impl Persister {
         }
     }
 
-    /// True once a flush that began after this call is durable; false after 500 ms, or if there is nothing to
-    /// write to.
+    /// True once a flush that began after this call is durable; false after 500 ms, or if there is
+    /// nothing to write to.
     ///
     /// # Cancel safety
     /// The flush goes on, also when the future is dropped or never polled.

@@ -1,14 +1,15 @@
 //! Objects of the state file that keep the fields they do not know.
 //!
-//! `#[serde(flatten)]` would do the same by reading every object into a tree first, which makes loading a
-//! large file three times slower.
+//! `#[serde(flatten)]` would do the same by reading every object into a tree first, which makes
+//! loading a large file three times slower.
 
 use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value};
 
-/// Fields of a later version, or somebody's own: kept as they are. One pointer while there are none.
+/// Fields of a later version, or somebody's own: kept as they are. One pointer while there are
+/// none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Extra(Option<Box<Map<String, Value>>>);
 
@@ -73,8 +74,8 @@ impl<K: super::words::Name, V> Silent for super::words::Small<K, V> {
     }
 }
 
-/// Declares an object of the state file: `always` fields are always written, `spoken` ones only when they
-/// say something. Every field may be absent when read, and reads as its default then.
+/// Declares an object of the state file: `always` fields are always written, `spoken` ones only
+/// when they say something. Every field may be absent when read, and reads as its default then.
 macro_rules! record {
     (
         $(#[$meta:meta])*
@@ -122,7 +123,8 @@ macro_rules! record {
                         mut map: A,
                     ) -> Result<Self::Value, A::Error> {
                         let mut out = $name::default();
-                        while let Some(field) = map.next_key::<$crate::persist::record::Field<'de>>()? {
+                        use $crate::persist::record::Field;
+                        while let Some(field) = map.next_key::<Field<'de>>()? {
                             match &*field.0 {
                                 $( stringify!($always) => out.$always = map.next_value()?, )*
                                 $( stringify!($spoken) => out.$spoken = map.next_value()?, )*

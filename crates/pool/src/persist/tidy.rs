@@ -20,7 +20,8 @@ const COOLDOWN_KEPT_MS: i64 = 2 * DAY_MS;
 /// How long keys that nobody has, and buckets that nobody uses, are kept.
 const KEPT_MS: i64 = 30 * DAY_MS;
 
-/// Cuts what cannot be: moments in the future of a clock that once stood wrong. Done to every file read.
+/// Cuts what cannot be: moments in the future of a clock that once stood wrong. Done to every file
+/// read.
 pub(crate) fn make_sane(file: &mut StateFile, waits: &Waits, now_ms: i64) {
     let latest = At(now_ms.saturating_add(SKEW_MS));
     let not_later = |at: &mut At| {
@@ -64,8 +65,9 @@ pub(crate) fn make_sane(file: &mut StateFile, waits: &Waits, now_ms: i64) {
     }
 }
 
-/// Drops what is over: minutes, old cooldowns, keys that nobody has had for 30 days, buckets in which nothing
-/// has happened for as long. `known` are the keys of this process: they are stamped as seen now.
+/// Drops what is over: minutes, old cooldowns, keys that nobody has had for 30 days, buckets in
+/// which nothing has happened for as long. `known` are the keys of this process: they are stamped
+/// as seen now.
 pub(crate) fn prune(file: &mut StateFile, known: &BTreeSet<Fingerprint>, now_ms: i64) {
     let oldest = At(now_ms.saturating_sub(KEPT_MS));
     file.keys.retain(|fingerprint, entry| {
@@ -92,7 +94,8 @@ pub(crate) fn prune(file: &mut StateFile, known: &BTreeSet<Fingerprint>, now_ms:
 
 /// Adds the counts of `gone` writers to [`FOLDED`] and forgets the writers.
 ///
-/// Only under the lock, and only for writers that cannot come back: one that did would be counted twice.
+/// Only under the lock, and only for writers that cannot come back: one that did would be counted
+/// twice.
 pub(crate) fn fold(file: &mut StateFile, gone: &[Box<str>]) {
     if gone.is_empty() {
         return;
@@ -114,7 +117,8 @@ pub(crate) fn fold(file: &mut StateFile, gone: &[Box<str>]) {
     }
 }
 
-/// Fills in each key's `available_at`: the soonest over its buckets, unless the key or its project is out.
+/// Fills in each key's `available_at`: the soonest over its buckets, unless the key or its project
+/// is out.
 pub(crate) fn derive_available_at(file: &mut StateFile, now_ms: i64) {
     let mut soonest: BTreeMap<String, i64> = BTreeMap::new();
     for (key, bucket) in &file.buckets {
@@ -132,7 +136,8 @@ pub(crate) fn derive_available_at(file: &mut StateFile, now_ms: i64) {
         let project = file.projects.get(&*entry.project);
         let project = project.map_or(i64::MIN, |project| plain_end(&project.cooldowns, now_ms));
         let until = buckets.max(project).max(plain_end(&entry.cooldowns, now_ms));
-        // No moment is known for a model without a free tier, and none is needed when it is available now.
+        // No moment is known for a model without a free tier, and none is needed when it is
+        // available now.
         entry.available_at = (until > now_ms && until < i64::MAX).then_some(At(until));
     }
 }

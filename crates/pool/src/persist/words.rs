@@ -59,6 +59,28 @@ impl Vocabulary for WaitSource {
     }
 }
 
+/// How a limit is known, or why it no longer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum LimitOrigin {
+    /// A reply named it.
+    Learned,
+    /// It held no longer: an exploration beyond it was served.
+    Lifted,
+}
+
+impl Vocabulary for LimitOrigin {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Learned => "learned",
+            Self::Lifted => "lifted",
+        }
+    }
+
+    fn find(text: &str) -> Option<Self> {
+        [Self::Learned, Self::Lifted].into_iter().find(|it| it.word() == text)
+    }
+}
+
 /// A word this version knows, or one of a later version, which is kept as it is.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Word<T> {
@@ -88,6 +110,12 @@ impl<T> Default for Word<T> {
 impl<T> From<T> for Word<T> {
     fn from(value: T) -> Self {
         Self::Known(value)
+    }
+}
+
+impl<T: Vocabulary> From<&str> for Word<T> {
+    fn from(text: &str) -> Self {
+        Self::read(text)
     }
 }
 
@@ -164,8 +192,8 @@ impl<'de, N: Name> de::DeserializeSeed<'de> for Named<N> {
 
 /// A map of a few entries, sorted by name.
 ///
-/// A bucket has one or two entries in each of its maps. A `BTreeMap` takes room for eleven at once, which
-/// for 50,000 buckets is the difference between 60 and 300 MB.
+/// A bucket has one or two entries in each of its maps. A `BTreeMap` takes room for eleven at once,
+/// which for 50,000 buckets is the difference between 60 and 300 MB.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Small<K, V>(Vec<(K, V)>);
 
@@ -242,12 +270,6 @@ impl<K: Name, V> Small<K, V> {
 }
 
 impl<T: Vocabulary, V> Small<Word<T>, V> {
-    /// The entry of a known word.
-    #[must_use]
-    pub(crate) fn of(&self, word: T) -> Option<&V> {
-        self.find(word.word())
-    }
-
     /// The entries whose words this version knows.
     pub(crate) fn known(&self) -> impl Iterator<Item = (T, &V)> {
         self.iter().filter_map(|(word, value)| Some((word.known()?, value)))

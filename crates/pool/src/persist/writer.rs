@@ -16,8 +16,8 @@ use super::{
     desk::{Call, Desk, monotonic},
 };
 
-/// How often the thread looks whether something changed, here or on disk. Leaves time for the write itself within
-/// the 250 ms that are promised.
+/// How often the thread looks whether something changed, here or on disk. Leaves time for the write
+/// itself within the 250 ms that are promised.
 const TICK: Duration = Duration::from_millis(200);
 /// How long `commit` waits.
 const COMMIT_PATIENCE: Duration = Duration::from_millis(500);
@@ -27,8 +27,8 @@ const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
 const END_PATIENCE: Duration = Duration::from_millis(500);
 /// Pauses after a failure, doubling: at first, and at most.
 const RETRIES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// After a flush that took long, counters wait so many times as long, and commits this fraction of it: a file of
-/// 50 MB must not keep a core busy.
+/// After a flush that took long, counters wait so many times as long, and commits this fraction of
+/// it: a file of 50 MB must not keep a core busy.
 const COUNTERS_REST: u32 = 4;
 const COMMITS_REST: u32 = 4;
 
@@ -220,7 +220,8 @@ impl Pace {
     }
 }
 
-/// Closes the desk even when the pool's code panics on this thread: nobody may wait for a dead thread.
+/// Closes the desk even when the pool's code panics on this thread: nobody may wait for a dead
+/// thread.
 struct CloseOnDrop(Arc<Desk>);
 
 impl Drop for CloseOnDrop {

@@ -177,8 +177,8 @@ fn whoever_keeps_writing_other_files_there_is_left_alone_and_reported() {
     assert_eq!(requests(&read(&path)), 2);
 }
 
-/// Permission bits do not stop root, who runs tests in containers. What stops everybody is a folder that cannot be:
-/// its parent is a regular file.
+/// Permission bits do not stop root, who runs tests in containers. What stops everybody is a folder
+/// that cannot be: its parent is a regular file.
 #[test]
 fn a_folder_that_cannot_be_written_blocks_nobody_and_is_used_once_it_can() {
     let (folder, _) = folder();
@@ -265,7 +265,7 @@ fn a_cooldown_until_the_year_9999_is_bounded_when_it_is_read_and_in_the_file() {
     let latest = At::parse("2026-12-01T08:13:04Z").unwrap();
     let until = |file: &StateFile| {
         let cooldowns = &file.bucket("p", "m").unwrap().cooldowns;
-        cooldowns.of(Cause::PerDayRequests).unwrap().available_at
+        cooldowns.find(Cause::PerDayRequests.as_str()).unwrap().available_at
     };
     assert_eq!(until(&desk.found), Some(latest));
     assert!(desk.commit(BucketChange { generation: 2, ..used(1) }));

@@ -16,8 +16,8 @@ fn a_cooldown_of_another_pool_is_seen_soon() {
     );
 }
 
-/// <https://github.com/NousResearch/hermes-agent/issues/70147>: a write from an old copy erased another process's
-/// cooldown.
+/// <https://github.com/NousResearch/hermes-agent/issues/70147>: a write from an old copy erased
+/// another process's cooldown.
 #[test]
 fn a_write_from_an_old_copy_loses_nobodys_cooldown() {
     let (_folder, path) = folder();
@@ -39,7 +39,7 @@ fn of_two_cooldowns_for_one_cause_the_later_end_wins() {
         assert!(two.commit(cooled(Cause::PerDayRequests, second)));
         let file = read(&path);
         let cooldowns = &file.bucket("p", "m").unwrap().cooldowns;
-        let until = cooldowns.of(Cause::PerDayRequests).unwrap().available_at.unwrap();
+        let until = cooldowns.find(Cause::PerDayRequests.as_str()).unwrap().available_at.unwrap();
         assert!(until.ms() >= now_ms + 120_000);
         assert_eq!(cooldowns.len(), 1);
     }
