@@ -1,6 +1,7 @@
 //! Real processes for tests about processes: this test program, started again in another role.
 
 #![allow(dead_code, unreachable_pub, reason = "every test program uses its own part of this")]
+#![allow(clippy::disallowed_methods, reason = "measures how long real processes take")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use std::{
