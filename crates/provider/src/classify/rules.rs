@@ -480,8 +480,7 @@ fn model_not_found(case: &Case<'_>) -> Option<Finding> {
         let here = spoken && !about_others && case.facts.error;
         here.then(|| format!("HTTP status {} on a model route", case.status))
     })?;
-    let not_this_project =
-        ["no longer available to new users", "do not have access", "does not have access"];
+    let not_this_project = ["no longer available to new users", "does not have access to model"];
     if let Some(tell) = case.says(&not_this_project) {
         return Some(quota(Cause::ModelNotFound, Scope::Bucket, Wait::None, tell));
     }

@@ -87,6 +87,8 @@ pub(super) fn scan(text: &str, sink: &mut impl Sink) {
             b'\'' if matches!(previous, b'{' | b'[' | b',' | b':') => {
                 string(text, &mut at, &mut key, sink);
             }
+            // The text of a byte string: `{\n  "error": …` with its escapes still on.
+            b'\\' => at += 2,
             byte if is_word(byte) => word(text, &mut at, &mut key, sink),
             b' ' | b'\n' | b'\r' | b'\t' => {
                 at += 1;
@@ -97,7 +99,7 @@ pub(super) fn scan(text: &str, sink: &mut impl Sink) {
             }
             _ => at += 1,
         }
-        previous = bytes[at - 1];
+        previous = bytes.get(at - 1).copied().unwrap_or(b' ');
     }
 }
 
@@ -274,6 +276,11 @@ mod tests {
     fn prose_around_brackets_is_skipped() {
         assert_eq!(log(r#"it's "all: {"a":1} and "more" "#), "{ a=1 )");
         assert_eq!(log("[don't: panic]"), "[ =don t=panic )");
+    }
+
+    #[test]
+    fn the_text_of_a_byte_string_reads_as_what_it_holds() {
+        assert_eq!(log(r#"b'{\n  "a": [\n {\n "b": "c"\n }\n ]\n}\n'"#), "{ a[ { b=c ) ) )");
     }
 
     #[test]
