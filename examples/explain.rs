@@ -4,9 +4,9 @@
 //! cargo run --release --example explain < corpus/gemini/003-rpd-free20-retry-39ms-after-waiting.json
 //! ```
 //!
-//! A case has `status`, `headers` and `body`, and optionally `asked {model, tokens, tools}`, `provider` and
-//! `now`. Input that is no such object is explained as the body of a reply without a status; that is said on
-//! standard error, and the exit code is 2.
+//! A case has `status`, `headers` and `body`, and optionally `asked {model, tokens, tools}`,
+//! `provider` and `now`. Input that is no such object is explained as the body of a reply without a
+//! status; that is said on standard error, and the exit code is 2.
 
 use std::{
     io::{Read as _, Write as _},

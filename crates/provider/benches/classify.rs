@@ -1,7 +1,9 @@
-//! `cargo bench -p keywheel-provider --bench classify`: what a verdict costs, beside plain JSON parsing.
+//! `cargo bench -p keywheel-provider --bench classify`: what a verdict costs, beside plain JSON
+//! parsing.
 //!
-//! Both figures are the best of many rounds over the same body of about 1 KB, a per-day refusal as Gemini
-//! sends it. The goal is a classifier that is no slower than parsing the body to a `serde_json::Value`.
+//! Both figures are the best of many rounds over the same body of about 1 KB, a per-day refusal as
+//! Gemini sends it. The goal is a classifier that is no slower than parsing the body to a
+//! `serde_json::Value`.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the machine's clock")]
 
 use std::{

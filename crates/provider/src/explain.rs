@@ -1,4 +1,5 @@
-//! A recorded case in, its verdict out, both as JSON: for people, for tests in any language, and for the CLI.
+//! A recorded case in, its verdict out, both as JSON: for people, for tests in any language, and
+//! for the CLI.
 
 use chrono::{DateTime, Days, NaiveTime, SecondsFormat, TimeDelta, Utc};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -9,14 +10,15 @@ use crate::classify::{Asked, Dialect, Reply, Verdict, classify};
 
 /// Explains one case.
 ///
-/// `case` is an object with `status`, `headers` (name to string, number or list), `body` (a string, or JSON to
-/// be sent as it is), and optionally `asked {model, tokens, tools}`, `provider` (`gemini` by default; what is
-/// not known counts as `openai`) and `now` (RFC 3339 or seconds since the epoch; else `now` is used). What is
-/// missing or of another kind is taken as absent: everything gets a verdict.
+/// `case` is an object with `status`, `headers` (name to string, number or list), `body` (a string,
+/// or JSON to be sent as it is), and optionally `asked {model, tokens, tools}`, `provider`
+/// (`gemini` by default; what is not known counts as `openai`) and `now` (RFC 3339 or seconds since
+/// the epoch; else `now` is used). What is missing or of another kind is taken as absent:
+/// everything gets a verdict.
 ///
-/// The answer has `kind`, `key_is_dead`, `scope`, `delay_s` and `until` (as the default strategies give them,
-/// without jitter; both null when waiting is no answer), `retry`, `limits`, `evidence`, `effects`, `message`,
-/// `fix`, `clamped`, `named_quota` and `project_number`.
+/// The answer has `kind`, `key_is_dead`, `scope`, `delay_s` and `until` (as the default strategies
+/// give them, without jitter; both null when waiting is no answer), `retry`, `limits`, `evidence`,
+/// `effects`, `message`, `fix`, `clamped`, `named_quota` and `project_number`.
 #[must_use]
 pub fn explain(case: &Map<String, Value>, now: DateTime<Utc>) -> Value {
     let now = case.get("now").and_then(moment).unwrap_or(now);
@@ -68,7 +70,8 @@ pub fn to_json(verdict: &Verdict, dialect: Dialect, now: DateTime<Utc>) -> Value
 
 /// When `wait` is over by the default strategies, without jitter; `None` when waiting is no answer.
 ///
-/// A day ends at midnight Pacific for Gemini and at midnight UTC for the others; a ladder begins at a minute.
+/// A day ends at midnight Pacific for Gemini and at midnight UTC for the others; a ladder begins at
+/// a minute.
 #[must_use]
 pub fn default_until(wait: Wait, dialect: Dialect, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let delay = match wait {

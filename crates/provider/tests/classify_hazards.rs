@@ -105,7 +105,8 @@ fn a_body_of_50_mb_is_judged_by_its_ends_in_no_time() {
     let started = Instant::now();
     let kinds: Vec<_> = bodies.iter().map(|body| judge(429, body.as_bytes()).kind).collect();
     let stream = judge(200, bodies[3].as_bytes());
-    // Seven bodies, most of a test build's slowness allowed for: reading all 350 MB would take longer.
+    // Seven bodies, most of a test build's slowness allowed for: reading all 350 MB would take
+    // longer.
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     assert_eq!(kinds[0], Kind::Refused(Cause::PerDayRequests));
     assert_eq!(kinds[1], Kind::Refused(Cause::UnspecifiedQuota));

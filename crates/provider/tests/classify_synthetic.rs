@@ -1,6 +1,8 @@
-//! Bodies made up from what is documented or reported, in forms that the published corpus does not hold.
+//! Bodies made up from what is documented or reported, in forms that the published corpus does not
+//! hold.
 //!
-//! All of them are synthetic: they test that the rules read names and meanings, not the wording of one file.
+//! All of them are synthetic: they test that the rules read names and meanings, not the wording of
+//! one file.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! How long a server says to wait, in every notation seen. Whatever it sends, the result is bounded.
+//! How long a server says to wait, in every notation seen. Whatever it sends, the result is
+//! bounded.
 
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ pub(super) const LONGEST: Duration = Duration::from_hours(25);
 /// Where numbers stop being told apart; far above [`LONGEST`], far below any overflow.
 const SATURATED: u64 = 1_000_000_000_000_000;
 
-/// Reads a wait at the start of `text`: `45.837906927s`, `242ms`, `1m2s`, `10h34m44.3s`, `30 seconds`,
-/// `1 minute and 5 seconds`. `None` when there is none, or it is negative, or not a number.
+/// Reads a wait at the start of `text`: `45.837906927s`, `242ms`, `1m2s`, `10h34m44.3s`, `30
+/// seconds`, `1 minute and 5 seconds`. `None` when there is none, or it is negative, or not a
+/// number.
 pub(super) fn compound(text: &str) -> Option<Duration> {
     let mut rest = text.trim_start();
     let mut total: Option<Duration> = None;
@@ -38,8 +40,8 @@ pub(super) fn milliseconds(text: &str) -> Option<Duration> {
     after.is_empty().then(|| number.times(Duration::from_millis(1)))
 }
 
-/// A moment or a wait, as `Retry-After` and `x-ratelimit-reset` carry them: seconds, a duration, an HTTP
-/// date, RFC 3339, or an epoch in seconds or milliseconds. `None` when it lies in the past.
+/// A moment or a wait, as `Retry-After` and `x-ratelimit-reset` carry them: seconds, a duration, an
+/// HTTP date, RFC 3339, or an epoch in seconds or milliseconds. `None` when it lies in the past.
 pub(super) fn until(text: &str, now: DateTime<Utc>) -> Option<Duration> {
     let text = text.trim();
     if let Some((number, after)) = number(text)

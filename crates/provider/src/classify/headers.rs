@@ -143,8 +143,9 @@ impl HeaderQuota {
         })
     }
 
-    /// These providers refill steadily, so what is used and the time until the quota is full again give the
-    /// window. It tells Groq's requests, which are per day, from OpenAI's of the same name.
+    /// These providers refill steadily, so what is used and the time until the quota is full again
+    /// give the window. It tells Groq's requests, which are per day, from OpenAI's of the same
+    /// name.
     fn worked_out(&self) -> Option<Span> {
         let reset = self.reset?.as_secs_f64();
         let (Some(limit), Some(remaining)) = (self.limit, self.remaining) else {

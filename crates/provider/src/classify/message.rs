@@ -1,6 +1,7 @@
 //! What the prose of an error says: limits, waits, windows.
 //!
-//! Prose is the last resort: it changes without notice, and "quota" and "billing" stand in every Gemini 429.
+//! Prose is the last resort: it changes without notice, and "quota" and "billing" stand in every
+//! Gemini 429.
 
 use std::{cell::OnceCell, sync::LazyLock, time::Duration};
 
@@ -8,7 +9,8 @@ use memchr::memmem::{self, Finder};
 
 use super::delay;
 
-/// The prose in lower case, made when the first rule asks for it: most replies are settled by names.
+/// The prose in lower case, made when the first rule asks for it: most replies are settled by
+/// names.
 #[derive(Debug)]
 pub(super) struct Lower<'a> {
     messages: &'a [String],
@@ -31,7 +33,8 @@ impl<'a> Lower<'a> {
     }
 }
 
-/// `Quota exceeded for metric: <metric>, limit: 20, model: <model>`, as every Gemini 429 of today has it.
+/// `Quota exceeded for metric: <metric>, limit: 20, model: <model>`, as every Gemini 429 of today
+/// has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LimitLine<'a> {
     pub(super) metric: Option<&'a str>,
@@ -180,7 +183,8 @@ fn word_position(lower: &str, words: &str) -> Option<usize> {
     })
 }
 
-/// What stands nearest before a window decides what it counts: `tokens per day`, `requests per minute`.
+/// What stands nearest before a window decides what it counts: `tokens per day`, `requests per
+/// minute`.
 fn unit_near(lower: &str, at: usize) -> Unit {
     let mut start = at.saturating_sub(40);
     while !lower.is_char_boundary(start) {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | which reply is what, and why | `rules.rs`: an ordered table |
 //! | the words of the answer | `verdict.rs` |
-//! | how an error is found in whatever wraps it | `body.rs`, over `scan.rs` |
+//! | how an error is found in whatever wraps it | `body.rs`; `collect.rs` over `scan.rs` |
 //! | which quota a reply names, and for how long | `quota.rs` |
 //! | durations, dates and epochs | `delay.rs` |
 //! | what is read from prose | `message.rs` |
@@ -18,6 +18,7 @@ use chrono::{DateTime, Utc};
 use keywheel_core::{Cause, Effect, LimitSeen, Scope, Wait, scrub};
 
 mod body;
+mod collect;
 mod delay;
 mod headers;
 mod message;
@@ -40,8 +41,9 @@ const LONGEST_MESSAGE: usize = 500;
 
 /// Says what `reply` means. Never fails: any bytes get a verdict.
 ///
-/// Of a large body only the first and the last 64 KB are looked at. Every wait in the verdict is at most 25
-/// hours. `now` serves to read dates. Nothing in the verdict looks like a key, even when the body repeats one.
+/// Of a large body only the first and the last 64 KB are looked at. Every wait in the verdict is at
+/// most 25 hours. `now` serves to read dates. Nothing in the verdict looks like a key, even when
+/// the body repeats one.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -122,8 +124,8 @@ fn served(status: u16, headers: &RateHeaders) -> Verdict {
     }
 }
 
-/// What the body says of its own status beats what stands in front of it: gateways and streams wrap errors
-/// into replies of other statuses.
+/// What the body says of its own status beats what stands in front of it: gateways and streams wrap
+/// errors into replies of other statuses.
 fn status_of(http: u16, facts: &Facts) -> u16 {
     let code = facts.code.filter(|code| *code >= 400);
     let named = || facts.rpc.map(|rpc| rpc.http);

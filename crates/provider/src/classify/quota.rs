@@ -1,7 +1,7 @@
 //! Which quotas a reply says are exceeded, and what each means.
 //!
-//! The order of trust: Google's `quotaId`, its metric, the window that the text names, a code in words, the
-//! headers. What is guessed teaches no limit.
+//! The order of trust: Google's `quotaId`, its metric, the window that the text names, a code in
+//! words, the headers. What is guessed teaches no limit.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use super::{
 
 /// The server stamps and cuts its times; a wait that ends exactly then is a little too short.
 const MARGIN: Duration = Duration::from_millis(500);
-/// Up to here a hint in a Gemini per-day refusal counts down to the end of the minute, not of the day.
+/// Up to here a hint in a Gemini per-day refusal counts down to the end of the minute, not of the
+/// day.
 pub(super) const SHORT_HINT: Duration = Duration::from_mins(10);
 
 /// One quota that is exceeded.
@@ -181,8 +182,8 @@ fn line_for<'a>(
     same.all(|line| line.value == first.value).then_some(first)
 }
 
-/// `quotaValue` is left out when the limit is 0, and some bodies have no text about it either. Nobody uses up
-/// a minute and a day in the same request.
+/// `quotaValue` is left out when the limit is 0, and some bodies have no text about it either.
+/// Nobody uses up a minute and a day in the same request.
 ///
 /// Source: <https://github.com/google-gemini/gemini-cli/issues/8437>
 fn all_at_once_without_values(all: &[Seen]) -> bool {
@@ -321,8 +322,8 @@ impl Seen {
         }
     }
 
-    /// How long, given what the server states. `beside_a_day`: a per-day quota is exceeded too, and a long
-    /// wait is that one's.
+    /// How long, given what the server states. `beside_a_day`: a per-day quota is exceeded too, and
+    /// a long wait is that one's.
     pub(super) fn wait(&self, stated: &Stated, beside_a_day: bool) -> Wait {
         match (self.span, stated.wait) {
             (Span::Day, Some(wait)) if !self.google || wait > SHORT_HINT => Wait::Stated(wait),

@@ -1,9 +1,10 @@
 //! Reads JSON that may be cut short, wrapped in prose, or not quite JSON.
 //!
-//! A scanner, not a parser: it tells a [`Sink`] which containers open and close and which values stand under
-//! which keys, and never refuses. Error bodies reach us cut by proxies, quoted by SDKs, as Python dictionaries
-//! and as protobuf text; whatever stands before a cut is read as if the rest had followed. It does not recurse,
-//! so nesting costs no stack, and it is faster than building a tree.
+//! A scanner, not a parser: it tells a [`Sink`] which containers open and close and which values
+//! stand under which keys, and never refuses. Error bodies reach us cut by proxies, quoted by SDKs,
+//! as Python dictionaries and as protobuf text; whatever stands before a cut is read as if the rest
+//! had followed. It does not recurse, so nesting costs no stack, and it is faster than building a
+//! tree.
 
 use std::borrow::Cow;
 
@@ -127,7 +128,8 @@ fn string<'a>(text: &'a str, at: &mut usize, key: &mut Option<&'a str>, sink: &m
 
 /// Where the next quote or backslash stands at or after `from`; beyond the end if there is none.
 fn next_of(bytes: &[u8], from: usize, quote: u8) -> usize {
-    // Most strings are shorter than what it costs to start a vectorised search: eight bytes at a time do.
+    // Most strings are shorter than what it costs to start a vectorised search: eight bytes at a
+    // time do.
     let mut at = from;
     for _ in 0..4 {
         let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) else { break };

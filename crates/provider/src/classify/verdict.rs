@@ -7,8 +7,8 @@ use keywheel_core::{Cause, Effect, LimitSeen, Scope};
 
 /// Whose errors are being read.
 ///
-/// It settles only what a body leaves open: both dialects know every shape, since gateways forward each
-/// other's errors.
+/// It settles only what a body leaves open: both dialects know every shape, since gateways forward
+/// each other's errors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// Google's Gemini Developer API, its native and its OpenAI-compatible routes.
