@@ -6,7 +6,9 @@
 //! | what a reply means | [`classify`](mod@classify) |
 //! | the same as JSON, for people and other languages | [`explain`](mod@explain) |
 //! | where a request goes, and how its URL and headers are built | [`upstream`] |
-//! | how a request reaches the network, and how tests stand in for it | [`transport`], [`http`](mod@http) |
+//! | how a request reaches the network | [`transport`], [`http`](mod@http) |
+//! | how a streamed answer is read | [`stream`], [`sse`] |
+//! | how tests stand in for the network | [`testing`] |
 
 pub mod api;
 pub mod classify;

@@ -1,20 +1,20 @@
 //! Where requests go, and how one is built: base URL, version, path, and the one header with the key.
 
-use std::{fmt, sync::Arc};
+mod call;
 
-use bytes::Bytes;
+use std::sync::Arc;
+
 use futures_util::future::{self, BoxFuture, FutureExt as _};
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Uri,
+    HeaderName, HeaderValue, Uri,
     header::{AUTHORIZATION, CONTENT_TYPE},
 };
 use keywheel_core::ApiKey;
-use serde::Serialize;
 
-use crate::{
-    Dialect, Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse,
-    api::GenerateRequest,
-};
+use self::call::{check_path, is_credential, push_encoded};
+use crate::{Dialect, Transport, TransportError, WireRequest, WireResponse};
+
+pub use self::call::{Call, CallError};
 
 /// Google's own address.
 pub const GOOGLE: &str = "https://generativelanguage.googleapis.com";
@@ -108,7 +108,7 @@ impl Upstream {
     /// Sends `call` once with `key`. The future holds no borrow.
     ///
     /// # Errors
-    /// No reply came. [`TransportKind::Request`] means that `call` is at fault and nothing was sent.
+    /// No reply came. [`TransportKind::Request`](crate::TransportKind::Request) means that `call` is at fault and nothing was sent.
     ///
     /// # Cancel safety
     /// Dropping the future, or the reply with its body, ends the request. It may have been received,
@@ -200,92 +200,6 @@ impl Upstream {
     }
 }
 
-/// One call of the API: everything but the key and the place.
-#[derive(Clone, Default)]
-pub struct Call {
-    /// The method. Defaults to GET.
-    pub method: Method,
-    /// The path after the version, as in `models/x:generateContent`. One that begins with a slash goes to
-    /// the base URL without a version, as in `/upload/v1beta/files`.
-    pub path: String,
-    /// The query, not yet encoded. Credentials are refused.
-    pub query: Vec<(String, String)>,
-    /// Headers of the caller's own.
-    pub headers: HeaderMap,
-    /// The body. JSON unless a header says otherwise.
-    pub body: Bytes,
-}
-
-impl Call {
-    /// A GET of `path`.
-    #[must_use]
-    pub fn get(path: impl Into<String>) -> Self {
-        Self { path: path.into(), ..Self::default() }
-    }
-
-    /// A POST of `body` to `path`.
-    #[must_use]
-    pub fn post(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
-        Self { method: Method::POST, path: path.into(), body: body.into(), ..Self::default() }
-    }
-
-    /// `generateContent`: one whole answer.
-    ///
-    /// # Errors
-    /// `model` is no model's name.
-    pub fn generate(model: &str, request: &GenerateRequest) -> Result<Self, CallError> {
-        Ok(Self::post(format!("{}:generateContent", model_path(model)?), json(request)?))
-    }
-
-    /// `streamGenerateContent` as server-sent events.
-    ///
-    /// # Errors
-    /// `model` is no model's name.
-    pub fn stream(model: &str, request: &GenerateRequest) -> Result<Self, CallError> {
-        let path = format!("{}:streamGenerateContent", model_path(model)?);
-        Ok(Self::post(path, json(request)?).with_query("alt", "sse"))
-    }
-
-    /// The list of models: the free way to see whether a key works.
-    #[must_use]
-    pub fn models() -> Self {
-        Self::get("models")
-    }
-
-    /// What is known of one model.
-    ///
-    /// # Errors
-    /// `model` is no model's name.
-    pub fn model(model: &str) -> Result<Self, CallError> {
-        Ok(Self::get(model_path(model)?))
-    }
-
-    /// Adds a field to the query.
-    #[must_use]
-    pub fn with_query(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.query.push((name.into(), value.into()));
-        self
-    }
-
-    /// Adds a header.
-    #[must_use]
-    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.append(name, value);
-        self
-    }
-}
-
-impl fmt::Debug for Call {
-    /// Leaves out the query, the headers and the body: any of them may hold what nobody wants logged.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call")
-            .field("method", &self.method)
-            .field("path", &self.path)
-            .field("body_bytes", &self.body.len())
-            .finish_non_exhaustive()
-    }
-}
-
 /// A setting of [`Upstream`] is at fault. Never repeats the value, which may hold a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -296,30 +210,6 @@ pub enum BadUpstream {
     /// The API version cannot be used.
     #[error("the API version is no plain path segment such as v1beta")]
     Version,
-}
-
-/// A [`Call`] is at fault; nothing was sent.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CallError {
-    /// A model's name with characters that no model's name has.
-    #[error("{0:?} is no model name: letters, digits, dots, dashes and underscores")]
-    Model(String),
-    /// A path with characters or segments that could lead elsewhere.
-    #[error("the path {0:?} has a segment that is empty, made of dots or has unsafe characters")]
-    Path(String),
-    /// A credential in the query. The key goes into a header, where no log shows it.
-    #[error("the query or path carries a credential; the key is sent in a header only")]
-    Credential,
-    /// The request has no JSON form.
-    #[error("the request has no JSON form: {0}")]
-    Body(String),
-}
-
-impl From<CallError> for TransportError {
-    fn from(fault: CallError) -> Self {
-        Self::new(TransportKind::Request, Sent::No, fault.to_string())
-    }
 }
 
 /// Headers that a call cannot set: other credentials, and what belongs to the connection.
@@ -365,65 +255,12 @@ fn parse_base(text: &str) -> Result<String, BadUpstream> {
     Ok(format!("{}://{authority}{path}", uri.scheme_str().unwrap_or("https")))
 }
 
-/// `x` and `models/x` are the same model; tuned ones keep their collection.
-fn model_path(model: &str) -> Result<String, CallError> {
-    let (collection, name) = match model.split_once('/') {
-        None => ("models", model),
-        Some((collection @ ("models" | "tunedModels"), name)) => (collection, name),
-        Some(_) => return Err(CallError::Model(shorten(model))),
-    };
-    let safe = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-    if name.is_empty() || name.starts_with('.') || name.len() > 200 || !name.bytes().all(safe) {
-        return Err(CallError::Model(shorten(model)));
-    }
-    Ok(format!("{collection}/{name}"))
-}
-
-/// Refuses whatever a URL parser or a proxy on the way could read differently: dot segments, `%`, `\`, `@`.
-fn check_path(path: &str) -> Result<(), CallError> {
-    let safe = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~' | b':');
-    let plain = |segment: &str| {
-        !segment.is_empty() && !segment.bytes().all(|b| b == b'.') && segment.bytes().all(safe)
-    };
-    if path.strip_prefix('/').unwrap_or(path).split('/').all(plain) {
-        return Ok(());
-    }
-    Err(CallError::Path(shorten(path)))
-}
-
 /// `v1`, `v1beta`, `v1alpha`, `v2beta1`: but not `v1-proxy` or `vault`.
 fn is_version(segment: &str) -> bool {
     let mut bytes = segment.bytes();
     bytes.next() == Some(b'v')
         && bytes.next().is_some_and(|b| b.is_ascii_digit())
         && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-}
-
-/// Google reads system parameters with and without a dollar sign.
-fn is_credential(name: &str) -> bool {
-    let name = name.trim().trim_start_matches('$').to_ascii_lowercase();
-    matches!(
-        name.as_str(),
-        "key" | "api_key" | "apikey" | "access_token" | "oauth_token" | "bearer_token"
-    )
-}
-
-fn push_encoded(url: &mut String, text: &str) {
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            url.push(char::from(byte));
-        } else {
-            url.push_str(&format!("%{byte:02X}"));
-        }
-    }
-}
-
-fn json<T: Serialize>(request: &T) -> Result<Vec<u8>, CallError> {
-    serde_json::to_vec(request).map_err(|e| CallError::Body(e.to_string()))
-}
-
-fn shorten(text: &str) -> String {
-    text.chars().take(80).collect()
 }
 
 #[cfg(test)]

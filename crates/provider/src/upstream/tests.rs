@@ -3,7 +3,7 @@ use std::{collections::HashMap, sync::Mutex};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::Script;
+use crate::{Sent, TransportKind, testing::Script};
 
 const SECRET: &str = "AIzaSyEXAMPLE0000000000000000000000000001";
 
