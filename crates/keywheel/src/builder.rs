@@ -16,7 +16,7 @@ use keywheel_provider::{
 use crate::{
     Degraded, Error, Gemini, OutOfQuota, RetryConfig,
     degrade::OnExhausted,
-    gemini::{Defaults, Inner},
+    gemini::{COLLECTION, Defaults, Inner},
 };
 
 /// Builds a [`Gemini`]. Every setting has a default; `build()` says what is wrong with the ones given.
@@ -49,6 +49,7 @@ pub struct GeminiBuilder {
     defaults: Defaults,
     retry: RetryConfig,
     on_exhausted: Option<OnExhausted>,
+    daily_checks: bool,
 }
 
 impl Default for GeminiBuilder {
@@ -66,6 +67,7 @@ impl Default for GeminiBuilder {
             defaults: Defaults::default(),
             retry: RetryConfig::default(),
             on_exhausted: None,
+            daily_checks: true,
         }
     }
 }
@@ -102,6 +104,7 @@ impl GeminiBuilder {
 
     /// Limits known beforehand, for `model` (`*` for every model). Defaults to none: they are learned.
     pub fn limits(mut self, model: &str, limits: Limits) -> Self {
+        let model = model.strip_prefix(COLLECTION).unwrap_or(model);
         self.pool_builder = self.pool_builder.limits(model, limits);
         self
     }
@@ -166,6 +169,19 @@ impl GeminiBuilder {
         self
     }
 
+    /// How long a call that allows paid keys waits for free ones before it uses one. Defaults to 30 s.
+    pub fn overflow_after(mut self, patience: Duration) -> Self {
+        self.defaults.overflow_after = patience;
+        self
+    }
+
+    /// Leaves the daily check of quarantined keys to [`Gemini::run_due_checks`]. By default the client runs it by
+    /// itself.
+    pub fn without_daily_checks(mut self) -> Self {
+        self.daily_checks = false;
+        self
+    }
+
     /// How the provider's own failures are retried. Defaults to two retries.
     pub fn retry(mut self, retry: RetryConfig) -> Self {
         self.retry = retry;
@@ -187,26 +203,12 @@ impl GeminiBuilder {
 
     /// Loads the keys and the state, and starts the pool.
     ///
+    /// Without a [`pool`](Self::pool) of its own it needs a tokio runtime.
+    ///
     /// # Errors
-    /// [`Error::Keys`] names every faulty variable; [`Error::Setting`] the faulty setting.
+    /// [`Error::Keys`] names every faulty variable; [`Error::Pool`] and [`Error::Setting`] the faulty setting.
     pub async fn build(self) -> Result<Gemini, Error> {
-        let environment = |name: &str| std::env::var(name).ok();
-        let base_url = self.base_url.or_else(|| Upstream::base_url_from(&environment));
-        let transport = match self.transport {
-            Some(transport) => transport,
-            None => Arc::new(
-                HttpTransport::new(&self.timeouts).map_err(|e| Error::Setting(e.to_string()))?,
-            ) as Arc<dyn Transport>,
-        };
-        let mut upstream = match &base_url {
-            Some(url) => Upstream::new(url, transport),
-            None => Ok(Upstream::google(transport)),
-        }
-        .map_err(|e| Error::Setting(e.to_string()))?;
-        if let Some(version) = &self.api_version {
-            upstream = upstream.with_version(version).map_err(|e| Error::Setting(e.to_string()))?;
-        }
-
+        let upstream = self.upstream(|name| std::env::var(name).ok())?;
         let (pool, key_notes) = match self.pool {
             Some(pool) => (pool, Vec::new()),
             None => {
@@ -214,10 +216,10 @@ impl GeminiBuilder {
                 let builder = self.pool_builder.keys(loaded.keys).clock(self.clock);
                 // Reading the state file blocks; the runtime's own threads are for other work.
                 let pool = tokio::task::spawn_blocking(move || builder.build()).await;
-                (pool.map_err(|e| Error::Setting(e.to_string()))??, loaded.notes)
+                (pool.map_err(setting)??, loaded.notes)
             }
         };
-        Ok(Gemini::from_inner(Inner {
+        let gemini = Gemini::from_inner(Inner {
             clock: Arc::clone(pool.clock()),
             pool,
             upstream,
@@ -225,8 +227,30 @@ impl GeminiBuilder {
             retry: self.retry,
             on_exhausted: self.on_exhausted,
             key_notes,
-        }))
+        });
+        Ok(if self.daily_checks { gemini.with_checks() } else { gemini })
     }
+
+    fn upstream(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Upstream, Error> {
+        let transport = match &self.transport {
+            Some(transport) => Arc::clone(transport),
+            None => Arc::new(HttpTransport::new(&self.timeouts).map_err(setting)?),
+        };
+        let base_url = self.base_url.clone().or_else(|| Upstream::base_url_from(variable));
+        let upstream = match &base_url {
+            Some(url) => Upstream::new(url, transport).map_err(setting)?,
+            None => Upstream::google(transport),
+        };
+        match &self.api_version {
+            Some(version) => upstream.with_version(version).map_err(setting),
+            None => Ok(upstream),
+        }
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "fits map_err")]
+fn setting(fault: impl fmt::Display) -> Error {
+    Error::Setting(fault.to_string())
 }
 
 fn load(keys: Option<Vec<KeySpec>>, loader: Option<KeyLoader>) -> Result<LoadedKeys, Error> {

@@ -19,9 +19,17 @@ pub enum Error {
     /// The pool could not be built.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// A setting is at fault (a base URL, say). Says which.
+    /// A setting is at fault: a base URL, a model's name. Says which. Nothing was sent.
     #[error("{0}")]
     Setting(String),
+    /// The pool has no key that this call may use: none at all, or only paid ones that it does not allow.
+    #[error("{exhausted}")]
+    NoKeys {
+        /// What was asked for.
+        exhausted: Box<Exhausted>,
+        /// What this call tried before it knew.
+        attempts: Vec<Attempt>,
+    },
     /// Every key is quarantined: waiting will not help, somebody has to act. The reasons say how.
     #[error("{exhausted}")]
     AllKeysDead {
@@ -54,7 +62,8 @@ pub enum Error {
         /// What this call tried.
         attempts: Vec<Attempt>,
     },
-    /// The caller's deadline came while an attempt was under way. It may have been counted and charged.
+    /// The caller's deadline came while an attempt was under way, which may have been counted and charged; or
+    /// just as a key came free, and nothing was sent.
     #[error("the deadline came before the answer")]
     DeadlineReached {
         /// What this call tried.
@@ -68,18 +77,42 @@ pub enum Error {
         /// What the provider said, where it said something.
         verdict: Option<Box<Verdict>>,
     },
-    /// A reply with status 200 that is not what the API promises.
-    #[error("the reply could not be read: {0}")]
-    Unreadable(String),
+    /// A reply that claims success, in a form that this version does not know. It was counted and is not retried:
+    /// it would come again.
+    #[error("{reason}")]
+    Unreadable {
+        /// What could not be read, and where.
+        reason: String,
+        /// What this call tried.
+        attempts: Vec<Attempt>,
+    },
 }
 
 impl Error {
     /// When something can serve again: the answer to "try again when?". `None` where time is no answer.
     #[must_use]
     pub fn next_available_at(&self) -> Option<DateTime<Utc>> {
+        self.exhausted().and_then(|exhausted| exhausted.soonest)
+    }
+
+    /// Why no key can serve, bucket by bucket; `None` for errors that have other reasons.
+    #[must_use]
+    pub fn exhausted(&self) -> Option<&Exhausted> {
         match self {
-            Self::Exhausted { exhausted, .. } => exhausted.soonest,
+            Self::NoKeys { exhausted, .. }
+            | Self::AllKeysDead { exhausted, .. }
+            | Self::Exhausted { exhausted, .. } => Some(exhausted),
             _ => None,
+        }
+    }
+
+    /// The parts of an error for want of keys; any other comes back.
+    pub(crate) fn into_exhausted(self) -> Result<(Box<Exhausted>, Vec<Attempt>), Self> {
+        match self {
+            Self::NoKeys { exhausted, attempts }
+            | Self::AllKeysDead { exhausted, attempts }
+            | Self::Exhausted { exhausted, attempts } => Ok((exhausted, attempts)),
+            other => Err(other),
         }
     }
 
@@ -87,10 +120,12 @@ impl Error {
     #[must_use]
     pub fn attempts(&self) -> &[Attempt] {
         match self {
-            Self::AllKeysDead { attempts, .. }
+            Self::NoKeys { attempts, .. }
+            | Self::AllKeysDead { attempts, .. }
             | Self::Exhausted { attempts, .. }
             | Self::Rejected { attempts, .. }
             | Self::UpstreamDown { attempts, .. }
+            | Self::Unreadable { attempts, .. }
             | Self::DeadlineReached { attempts } => attempts,
             _ => &[],
         }

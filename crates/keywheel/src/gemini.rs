@@ -5,14 +5,21 @@ use std::{future::IntoFuture, sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use futures_util::future::BoxFuture;
 use keywheel_core::Clock;
-use keywheel_pool::{Ask, CheckResult, Exhausted, Pool, PoolStatus, keys::KeyNote};
+use keywheel_pool::{Ask, Exhausted, Pool, PoolStatus, keys::KeyNote};
 use keywheel_provider::{api::GenerateRequest, upstream::Upstream};
 
 use crate::{
-    Error, GeminiBuilder, GeminiStream, Reply, RetryConfig, attempt, degrade::OnExhausted,
+    Error, GeminiBuilder, GeminiStream, Reply, RetryConfig, attempt,
+    checks::{self, Checks},
+    degrade::OnExhausted,
 };
 
 /// A Gemini client over a pool of keys. Cheap to clone; clones share the pool.
+///
+/// While it lives, and runs on tokio, it gives quarantined keys their daily check
+/// ([`run_due_checks`](Self::run_due_checks)).
+///
+/// Models go by either of their names: `gemini-x` and `models/gemini-x` are one.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), keywheel::Error> {
@@ -25,6 +32,8 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Gemini {
     inner: Arc<Inner>,
+    /// Ends with the last clone of this client.
+    _checks: Option<Arc<Checks>>,
 }
 
 #[derive(Debug)]
@@ -42,11 +51,12 @@ pub(crate) struct Inner {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Defaults {
     pub(crate) deadline: Option<Duration>,
+    pub(crate) overflow_after: Duration,
 }
 
 impl Default for Defaults {
     fn default() -> Self {
-        Self { deadline: Some(Duration::from_secs(120)) }
+        Self { deadline: Some(Duration::from_secs(120)), overflow_after: Duration::from_secs(30) }
     }
 }
 
@@ -68,7 +78,11 @@ impl Gemini {
     }
 
     pub(crate) fn from_inner(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), _checks: None }
+    }
+
+    pub(crate) fn with_checks(self) -> Self {
+        Self { _checks: Checks::start(&self.inner).map(Arc::new), ..self }
     }
 
     /// One answer from `model`. Await it, or set something first: `.deadline(…)`, `.allow_paid()`.
@@ -89,7 +103,7 @@ impl Gemini {
     ) -> Generate {
         Generate {
             gemini: self.clone(),
-            model: model.into(),
+            model: bare(model.into()),
             request: request.into(),
             options: self.options(),
         }
@@ -97,7 +111,14 @@ impl Gemini {
 
     /// The same as a stream of parts.
     ///
-    /// The first part is looked at before the stream is handed out: until then another key can take over.
+    /// The first part is looked at before the stream is handed out: until then another key can take over. A first
+    /// part that is not there 2 s after the head of the reply is not waited for.
+    ///
+    /// # Errors
+    /// See [`Error`]. What goes wrong after the first part is an item of the stream.
+    ///
+    /// # Cancel safety
+    /// As [`generate`](Self::generate); dropping the stream itself ends the upstream request, too.
     pub fn stream(
         &self,
         model: impl Into<Arc<str>>,
@@ -105,7 +126,7 @@ impl Gemini {
     ) -> Stream {
         Stream {
             gemini: self.clone(),
-            model: model.into(),
+            model: bare(model.into()),
             request: request.into(),
             options: self.options(),
         }
@@ -119,13 +140,13 @@ impl Gemini {
     /// # Cancel safety
     /// Nothing is taken; drop it any time.
     pub async fn until_available(&self, model: impl Into<Arc<str>>) -> Result<(), Exhausted> {
-        self.inner.pool.available(&Ask::new(model.into())).await
+        self.inner.pool.available(&Ask::new(bare(model.into()))).await
     }
 
     /// When `model` can be served: now or later, `None` when no wait helps.
     #[must_use]
     pub fn next_available(&self, model: &str) -> Option<DateTime<Utc>> {
-        self.inner.pool.next_available(model)
+        self.inner.pool.next_available(model.strip_prefix(COLLECTION).unwrap_or(model))
     }
 
     /// The pool, for status, manual marks and clears.
@@ -149,15 +170,13 @@ impl Gemini {
     /// Asks the provider about each quarantined key whose daily check is due, by `GET models`, which costs no
     /// quota (<https://ai.google.dev/gemini-api/docs/billing>). Keys found working return to the pool.
     ///
-    /// Returns how many did.
+    /// Returns how many did. Called by the client itself once an hour, unless it was built
+    /// [`without_daily_checks`](GeminiBuilder::without_daily_checks).
+    ///
+    /// # Cancel safety
+    /// Keys that were not checked any more are due again later.
     pub async fn run_due_checks(&self) -> usize {
-        let mut returned = 0;
-        for due in self.inner.pool.due_checks() {
-            let result = attempt::check_key(&self.inner, &due.key).await;
-            returned += usize::from(matches!(result, CheckResult::Alive));
-            self.inner.pool.check_result(due.fingerprint, result);
-        }
-        returned
+        checks::run_due(&self.inner).await
     }
 
     /// Writes what has been counted to the state file now.
@@ -173,6 +192,17 @@ impl Gemini {
     }
 }
 
+/// Google's own prefix of model names.
+pub(crate) const COLLECTION: &str = "models/";
+
+/// The model under its shorter name, so that its quota is not kept twice.
+fn bare(model: Arc<str>) -> Arc<str> {
+    match model.strip_prefix(COLLECTION) {
+        Some(name) => name.into(),
+        None => model,
+    }
+}
+
 /// What one call asks for besides its request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallOptions {
@@ -183,7 +213,8 @@ pub(crate) struct CallOptions {
 macro_rules! call_options {
     ($name:ident) => {
         impl $name {
-            /// How long this call may take in all. Defaults to the client's deadline.
+            /// How long this call may take in all, from when it is first awaited. Defaults to the client's
+            /// deadline.
             pub const fn deadline(mut self, deadline: Duration) -> Self {
                 self.options.deadline = Some(deadline);
                 self
@@ -195,7 +226,8 @@ macro_rules! call_options {
                 self
             }
 
-            /// Lets this call use keys marked as paid. Defaults to no.
+            /// Lets this call use a key marked as paid where free keys would take longer than
+            /// [`overflow_after`](GeminiBuilder::overflow_after), or than the deadline allows. Defaults to no.
             pub const fn allow_paid(mut self) -> Self {
                 self.options.allow_paid = true;
                 self

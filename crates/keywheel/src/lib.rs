@@ -22,6 +22,7 @@
 
 mod attempt;
 mod builder;
+mod checks;
 mod degrade;
 mod error;
 mod gemini;

@@ -18,13 +18,13 @@ pub struct Attempt {
     pub quota_project: String,
     /// The HTTP status; `None` when there was no reply.
     pub status: Option<u16>,
-    /// What the reply means; `None` when there was no reply.
+    /// What the reply means; `None` when there was none, or none that could be read.
     pub kind: Option<Kind>,
     /// When this key can serve this model again, if it was refused and waiting helps.
     pub available_at: Option<DateTime<Utc>>,
     /// Whether a refusal was safely in the state file before the call went on.
     pub persisted: Option<bool>,
-    /// The provider's own words, shortened, without keys.
+    /// What the provider said of a refusal, or what went wrong; shortened, without keys. Empty when served.
     pub message: String,
 }
 

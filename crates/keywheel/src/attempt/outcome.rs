@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use keywheel_core::{Cause, Scope, Wait};
 use keywheel_pool::Refusal;
-use keywheel_provider::classify::{Kind, Verdict};
+use keywheel_provider::classify::Verdict;
 
-/// What the pool is told of an attempt.
+use super::judge::Refused;
+
+/// What the pool is told of an attempt that was not served.
 #[derive(Debug)]
 pub(crate) enum PoolOutcome {
-    /// It was served.
-    Served,
     /// It was refused: given back, and the effects take hold.
     Refused(Refusal),
     /// It failed without a refusal: it counts, and no key is blamed.
@@ -22,8 +22,6 @@ pub(crate) enum PoolOutcome {
 /// What the call does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Hand the answer out.
-    Answer,
     /// Another key, at once. Costs no retry.
     NextKey,
     /// The same again after a pause, if retries are left.
@@ -35,12 +33,10 @@ pub(crate) enum Next {
     HandBack,
 }
 
-/// What follows from `verdict`.
-pub(crate) fn decide(verdict: &Verdict) -> (PoolOutcome, Next) {
-    let Kind::Refused(cause) = verdict.kind else {
-        return (PoolOutcome::Served, Next::Answer);
-    };
-    match cause {
+/// What follows from a reply that is no answer.
+pub(crate) fn decide(refused: &Refused) -> (PoolOutcome, Next) {
+    let verdict = &refused.verdict;
+    match refused.cause {
         // The key, its project or its quota: somebody else can serve.
         Cause::InvalidKey
         | Cause::ExpiredKey
@@ -53,8 +49,9 @@ pub(crate) fn decide(verdict: &Verdict) -> (PoolOutcome, Next) {
         | Cause::PerDayTokens
         | Cause::PerMinuteTokens
         | Cause::PerMinuteRequests
-        | Cause::UnspecifiedQuota
-        | Cause::IpBlock => (PoolOutcome::Refused(refusal(verdict)), Next::NextKey),
+        | Cause::UnspecifiedQuota => (PoolOutcome::Refused(refusal(verdict)), Next::NextKey),
+        // Every key suffers the same, and the pool knows it: the next lease comes when the block ends.
+        Cause::IpBlock => (PoolOutcome::Refused(refusal(verdict)), Next::NextKey),
         // Bound to the project's country: dead for us, fine elsewhere. Bound to our address: nobody's key.
         Cause::LocationUnsupported if verdict.key_is_dead => {
             (PoolOutcome::Refused(refusal(verdict)), Next::NextKey)
@@ -94,3 +91,6 @@ fn stated_wait(verdict: &Verdict) -> Option<Duration> {
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests;

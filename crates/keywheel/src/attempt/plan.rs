@@ -43,6 +43,8 @@ impl Plan {
             .with_factor(2.0)
             .with_max_times(config.max_retries)
             .with_jitter()
+            // Without its `std` feature, backon's own seed is a constant: everybody would pause alike.
+            .with_jitter_seed(fastrand::u64(..))
             .build();
         Self { pauses }
     }
@@ -73,6 +75,22 @@ mod tests {
             None,
             "a hint grants no further retry"
         );
+    }
+
+    #[test]
+    fn two_calls_do_not_pause_alike() {
+        let first = |_| Plan::new(&RetryConfig::default()).pause(None);
+        let pauses: std::collections::BTreeSet<_> = (0..10).map(first).collect();
+        assert!(pauses.len() > 5, "{pauses:?}");
+    }
+
+    #[test]
+    fn pauses_without_measure_do_not_panic() {
+        for pause in [Duration::ZERO, Duration::MAX] {
+            let config = RetryConfig { max_retries: 9, first_pause: pause, max_pause: pause };
+            let mut plan = Plan::new(&config);
+            assert_eq!((0..10).filter_map(|_| plan.pause(None)).count(), 9);
+        }
     }
 
     #[test]

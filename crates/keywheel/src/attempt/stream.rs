@@ -8,15 +8,18 @@ use std::{
 };
 
 use futures_util::{Stream, StreamExt, future::BoxFuture};
-use keywheel_core::scrub::scrub;
-use keywheel_pool::{Exhausted, Lease, Reported};
+use keywheel_core::Usage;
+use keywheel_pool::{Ask, Exhausted, Lease, Reported};
 use keywheel_provider::{
     api::GenerateResponse,
-    classify::{Asked, Dialect, Reply as WireReply, Verdict, classify},
+    classify::Reply as WireReply,
     stream::{GenerateStream, StreamError},
 };
 
-use super::outcome::{PoolOutcome, decide};
+use super::{
+    judge::judge,
+    outcome::{PoolOutcome, decide},
+};
 use crate::{Attempt, Error, gemini::Inner};
 
 /// The parts of a streamed answer.
@@ -29,7 +32,8 @@ use crate::{Attempt, Error, gemini::Inner};
 /// against the key's quota.
 pub struct GeminiStream {
     state: State,
-    model: Arc<str>,
+    ask: Ask,
+    usage: Option<Usage>,
     attempts: Vec<Attempt>,
     degraded: Option<Box<Exhausted>>,
 }
@@ -51,24 +55,25 @@ enum State {
 }
 
 impl GeminiStream {
-    pub(super) fn live(
+    pub(super) const fn live(
         events: GenerateStream,
         lease: Lease,
         inner: Arc<Inner>,
-        model: Arc<str>,
+        ask: Ask,
         attempts: Vec<Attempt>,
     ) -> Self {
-        Self { state: State::Live { events, lease, inner }, model, attempts, degraded: None }
+        let state = State::Live { events, lease, inner };
+        Self { state, ask, usage: None, attempts, degraded: None }
     }
 
     pub(super) fn degraded_answer(
-        model: Arc<str>,
+        ask: Ask,
         attempts: Vec<Attempt>,
         response: GenerateResponse,
         exhausted: Box<Exhausted>,
     ) -> Self {
-        let state = State::Degraded(Some(Box::new(response)));
-        Self { state, model, attempts, degraded: Some(exhausted) }
+        let (usage, state) = (response.usage(), State::Degraded(Some(Box::new(response))));
+        Self { state, ask, usage, attempts, degraded: Some(exhausted) }
     }
 
     /// The next part; `None` after a whole answer.
@@ -94,7 +99,13 @@ impl GeminiStream {
     /// The model that was asked.
     #[must_use]
     pub fn model(&self) -> &str {
-        &self.model
+        &self.ask.model
+    }
+
+    /// What the answer has cost so far, as last reported. Whole once the stream has ended.
+    #[must_use]
+    pub const fn usage(&self) -> Option<Usage> {
+        self.usage
     }
 
     /// Every attempt up to the one that streams.
@@ -110,30 +121,37 @@ impl GeminiStream {
     }
 
     /// Ends a live stream that failed: tells the pool, and keeps the error for the caller.
-    fn fail(&mut self, error: StreamError) {
+    fn fail(&mut self, error: &StreamError) {
         let State::Live { lease, inner, .. } = std::mem::replace(&mut self.state, State::Ended)
         else {
             return;
         };
-        let StreamError::Refused(raw) = &error else {
+        let refused = match error {
+            StreamError::Refused(raw) => {
+                let headers = http::HeaderMap::new();
+                let reply = WireReply { status: 200, headers: &headers, body: raw.bytes() };
+                judge(&reply, &self.ask, lease.key(), inner.clock.now())
+            }
+            _ => None,
+        };
+        let Some(refused) = refused else {
             lease.failed(&[]);
             let reason = error.to_string();
             self.state = State::Broken(Some(Error::StreamBroken { reason, verdict: None }));
             return;
         };
-        let verdict = judge(&self.model, &lease, &inner, raw.bytes());
-        let reason = format!("{} ({})", verdict.kind.as_str(), verdict.message);
-        let (told, _) = decide(&verdict);
-        let effects = verdict.effects.clone();
-        let error = Error::StreamBroken { reason, verdict: Some(Box::new(verdict)) };
+        let (told, _) = decide(&refused);
+        let verdict = Box::new(refused.verdict);
+        let reason = format!("{} ({})", refused.cause, verdict.message);
         self.state = match told {
             PoolOutcome::Refused(refusal) => {
-                let report = lease.refused(&refusal);
-                State::Reporting { report: Box::pin(report), error: Some(error) }
+                let report = Box::pin(lease.refused(&refusal));
+                let error = Error::StreamBroken { reason, verdict: Some(verdict) };
+                State::Reporting { report, error: Some(error) }
             }
-            PoolOutcome::Failed | PoolOutcome::Served => {
-                lease.failed(&effects);
-                State::Broken(Some(error))
+            PoolOutcome::Failed => {
+                lease.failed(&verdict.effects);
+                State::Broken(Some(Error::StreamBroken { reason, verdict: Some(verdict) }))
             }
         };
     }
@@ -146,18 +164,22 @@ impl Stream for GeminiStream {
         let this = self.get_mut();
         loop {
             match &mut this.state {
-                State::Live { events, .. } => match std::task::ready!(events.poll_next_unpin(cx)) {
-                    Some(Ok(part)) => return Poll::Ready(Some(Ok(part))),
-                    Some(Err(error)) => this.fail(error),
-                    None => {
-                        if let State::Live { events, lease, .. } =
-                            std::mem::replace(&mut this.state, State::Ended)
-                        {
-                            lease.served(&events.usage().unwrap_or_default());
+                State::Live { events, .. } => {
+                    let event = std::task::ready!(events.poll_next_unpin(cx));
+                    this.usage = events.usage();
+                    match event {
+                        Some(Ok(part)) => return Poll::Ready(Some(Ok(part))),
+                        Some(Err(error)) => this.fail(&error),
+                        None => {
+                            if let State::Live { lease, .. } =
+                                std::mem::replace(&mut this.state, State::Ended)
+                            {
+                                lease.served(&this.usage.unwrap_or_default());
+                            }
+                            return Poll::Ready(None);
                         }
-                        return Poll::Ready(None);
                     }
-                },
+                }
                 State::Reporting { report, error } => {
                     let _reported = std::task::ready!(report.as_mut().poll(cx));
                     let error = error.take();
@@ -180,20 +202,22 @@ impl Stream for GeminiStream {
     }
 }
 
-impl fmt::Debug for GeminiStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GeminiStream")
-            .field("model", &self.model)
-            .field("attempts", &self.attempts)
-            .finish_non_exhaustive()
+impl Drop for GeminiStream {
+    /// A reader may stop at the finish reason and never ask for the end: that was a whole answer all the same.
+    fn drop(&mut self) {
+        if let State::Live { events, lease, .. } = std::mem::replace(&mut self.state, State::Ended)
+            && events.is_whole()
+        {
+            lease.served(&events.usage().unwrap_or_default());
+        }
     }
 }
 
-fn judge(model: &str, lease: &Lease, inner: &Inner, body: &[u8]) -> Verdict {
-    let headers = http::HeaderMap::new();
-    let reply = WireReply { status: 200, headers: &headers, body };
-    let asked = Asked { model: Some(model), ..Asked::default() };
-    let mut verdict = classify(Dialect::Gemini, &reply, &asked, inner.clock.now());
-    verdict.message = scrub(&verdict.message, &[lease.key()]).into_owned();
-    verdict
+impl fmt::Debug for GeminiStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GeminiStream")
+            .field("model", &self.ask.model)
+            .field("attempts", &self.attempts)
+            .finish_non_exhaustive()
+    }
 }

@@ -1,0 +1,57 @@
+//! What a reply means for one attempt, with every trace of the attempt's key taken out.
+
+use std::borrow::Cow;
+
+use chrono::{DateTime, Utc};
+use keywheel_core::{ApiKey, Cause, scrub::scrub};
+use keywheel_pool::Ask;
+use keywheel_provider::classify::{Asked, Dialect, Kind, Reply, Verdict, classify};
+
+/// A reply that is no answer, and what it means.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) cause: Cause,
+    pub(crate) verdict: Verdict,
+}
+
+/// What `reply` to `ask` means; `None` when it claims success.
+///
+/// Replies repeat keys in more places than their message, so nothing of the verdict leaves here with `key` in it.
+pub(crate) fn judge(
+    reply: &Reply<'_>,
+    ask: &Ask,
+    key: &ApiKey,
+    now: DateTime<Utc>,
+) -> Option<Refused> {
+    let asked =
+        Asked { model: Some(&ask.model), tokens: Some(surely_asked(ask.tokens)), tools: ask.tools };
+    let mut verdict = classify(Dialect::Gemini, reply, &asked, now);
+    let Kind::Refused(cause) = verdict.kind else { return None };
+    take_out(key, &mut verdict);
+    Some(Refused { cause, verdict })
+}
+
+/// What a request of `estimated` tokens asks for at the very least.
+///
+/// The estimate leans upwards, by up to eight fifths for common text (`keywheel_core::estimate`). Taken as it is, a
+/// request that fits would be handed back as too large whenever its minute happened to be full.
+const fn surely_asked(estimated: u64) -> u64 {
+    (estimated / 8).saturating_mul(5)
+}
+
+fn take_out(key: &ApiKey, verdict: &mut Verdict) {
+    let clean = |text: &mut String| {
+        if let Cow::Owned(clean) = scrub(text, &[key]) {
+            *text = clean;
+        }
+    };
+    clean(&mut verdict.message);
+    verdict.evidence.iter_mut().for_each(clean);
+    verdict.project_number.iter_mut().for_each(clean);
+    for limit in &mut verdict.limits {
+        [&mut limit.model, &mut limit.quota_id, &mut limit.metric]
+            .into_iter()
+            .flatten()
+            .for_each(clean);
+    }
+}
