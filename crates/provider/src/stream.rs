@@ -173,8 +173,7 @@ impl GenerateStream {
         if frame.event.as_deref() == Some(b"error") || is_error(&event) {
             return Err(StreamError::Refused(Raw(frame.data.clone())));
         }
-        // Running totals: the last one holds.
-        self.usage = event.usage().or(self.usage);
+        Usage::take_last(&mut self.usage, event.usage());
         self.blocked |= event.block_reason().is_some();
         for candidate in &event.candidates {
             let index = candidate.index.unwrap_or(0);

@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt};
 
 use keywheel_core::Usage;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     Content, FunctionCall, Part,
@@ -80,7 +80,9 @@ impl GenerateResponse {
     /// What it cost. In a stream these are running totals: the last one holds, they are never added up.
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
-        usage(self.usage_metadata.as_ref()?)
+        let block: Map<String, Value> = self.usage_metadata.as_ref()?.parse().ok()?;
+        // Under its name, so that a block without fields is a usage of zero, not a missing one.
+        Usage::from_json(&json!({ "usageMetadata": block }))
     }
 
     fn parts(&self) -> impl Iterator<Item = &Part> {
@@ -204,15 +206,4 @@ fn concat<'a>(parts: impl Iterator<Item = &'a Part>) -> Cow<'a, str> {
         None => Cow::Borrowed(first),
         Some(second) => [first, second].into_iter().chain(texts).collect::<String>().into(),
     }
-}
-
-/// Zero fields are left out by the API, so an object with none of them is a usage of zero, not a missing one.
-fn usage(json: &Json) -> Option<Usage> {
-    let fields: Map<String, Value> = json.parse().ok()?;
-    let count = |name: &str| fields.get(name).and_then(Value::as_u64).unwrap_or(0);
-    let (input, output) = (count("promptTokenCount"), count("candidatesTokenCount"));
-    let (thinking, tool) = (count("thoughtsTokenCount"), count("toolUsePromptTokenCount"));
-    let sum = [output, thinking, tool].into_iter().fold(input, u64::saturating_add);
-    let total = count("totalTokenCount").max(sum);
-    Some(Usage { input, cached: count("cachedContentTokenCount"), output, thinking, tool, total })
 }
