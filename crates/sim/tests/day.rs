@@ -65,6 +65,21 @@ fn three_strikes_lose_keys_that_still_have_quota() {
     assert!(report.share() < 0.9, "{}", report.share());
 }
 
+/// The goals of the whole project: all of the quota delivered, and next to nothing refused.
+#[cfg(feature = "day")]
+#[test]
+fn keywheel_delivers_the_days_quota_and_is_refused_once_a_limit_and_day() {
+    let plan = Plan { keys: 21, rate: 0.1, bare_429: 0.0, ..plan() };
+    let report = play(&plan, &mut keywheel_sim::day::Keywheel::default());
+    assert!(report.share() >= 0.999, "{}", report.share());
+    // Once for each of the two limits while learning, and once on the next day.
+    assert!(report.refused_per_bucket_max <= 3, "{}", report.refused_per_bucket_max);
+    // Calls that wait for midnight may find their minute over when it comes; nobody else fails early.
+    let waiting = (plan.rate * plan.deadline.as_secs_f64()).ceil() as u64;
+    let early = report.client_failures_before_exhaustion;
+    assert!(early <= waiting, "{early} of {waiting}");
+}
+
 fn comparison(plan: &Plan) -> Vec<Report> {
     let strategies: [&mut dyn Strategy; 4] = [
         &mut Simple::flat_60s(),

@@ -2,7 +2,10 @@
 //!
 //! `cargo run --release -p keywheel-sim --bin day`
 
-use std::time::Duration;
+use std::{
+    io::{self, Write as _},
+    time::Duration,
+};
 
 use clap::Parser;
 use keywheel_sim::day::{self, Keywheel, Plan, Simple, Strategy};
@@ -47,7 +50,7 @@ struct Args {
     seed: u64,
 }
 
-fn main() {
+fn main() -> io::Result<()> {
     let args = Args::parse();
     let plan = Plan {
         keys: args.keys as usize,
@@ -69,26 +72,30 @@ fn main() {
         Box::new(Simple::three_strikes()),
         Box::new(Simple::three_strikes_hourly()),
     ];
-    println!(
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
         "{} keys × {} a day × {} a minute, {} calls a second for {} h from {}, seed {}",
         plan.keys, plan.per_day, plan.per_minute, plan.rate, args.hours, plan.starts_at, plan.seed
-    );
-    println!(
+    )?;
+    writeln!(
+        out,
         "{:.1} % 503 (counted), {:.1} % of refusals bare, {:.1} % of requests refused without cause, \
          restart at {}\n",
         100.0 * plan.overloaded,
         100.0 * plan.bare_429,
         100.0 * plan.spurious_429,
         plan.restarts_at()
-    );
+    )?;
     let reports: Vec<_> = strategies.iter_mut().map(|it| day::play(&plan, it.as_mut())).collect();
-    println!("{}", day::table(&reports));
+    writeln!(out, "{}", day::table(&reports))?;
     if let Some(headline) = day::headline(&reports) {
-        println!("{headline}\n");
+        writeln!(out, "{headline}\n")?;
     }
     for report in &reports {
-        print!("{}", day::figures(report));
+        write!(out, "{}", day::figures(report))?;
     }
+    Ok(())
 }
 
 fn rate(text: &str) -> Result<f64, String> {

@@ -174,17 +174,26 @@ pub fn headline(reports: &[Report]) -> Option<String> {
     Some(format!("{}; {}.", said(first), said(second)))
 }
 
+/// An upper bound that a perfect strategy reaches: on every day what the quotas allow, but not more than the
+/// calls there were for it. A call may wait over midnight, as long as its deadline lets it.
 fn capacity(plan: &Plan, world: &SharedWorld) -> u64 {
     let arrivals = plan.arrivals();
+    let between = |from: DateTime<Utc>, to: DateTime<Utc>| {
+        arrivals.iter().filter(|at| **at >= from && **at < to).count() as u64
+    };
     let mut sum = 0;
+    let mut waiting = 0;
     let mut day = QuotaDay::containing(plan.starts_at);
     while day.starts_at() < plan.ends_at() {
-        let arrived = arrivals.iter().filter(|at| **at >= day.starts_at() && **at < day.ends_at());
         let allowed: u64 = world.with(|world| {
             let names = world.config().projects.iter().map(|project| &project.name);
             names.filter_map(|name| world.day_capacity(name, &plan.model, day.date())).sum()
         });
-        sum += allowed.min(arrived.count() as u64);
+        let wanted = waiting + between(day.starts_at(), day.ends_at());
+        let served = allowed.min(wanted);
+        let late = between(day.ends_at() - plan.deadline, day.ends_at());
+        waiting = late.min(wanted - served);
+        sum += served;
         day = day.next();
     }
     sum

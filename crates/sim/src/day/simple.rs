@@ -105,9 +105,13 @@ struct KeyMemory {
 impl Policy for Running {
     fn call(self: Rc<Self>) -> LocalBoxFuture<'static, Outcome> {
         async move {
+            let deadline = self.app.clock.now() + self.app.deadline;
             let mut tried = vec![false; self.app.keys.len()];
             let mut retries_left = 2;
             while let Some(i) = self.pick(&tried) {
+                if self.app.clock.now() >= deadline {
+                    break;
+                }
                 tried[i] = true;
                 match self.send(&self.app.keys[i]).await {
                     Some(200) => return Outcome::Delivered,
