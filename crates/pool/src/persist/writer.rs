@@ -229,3 +229,34 @@ impl Drop for CloseOnDrop {
         self.0.close();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_takes_long_is_not_followed_by_the_next_at_once() {
+        let began = monotonic();
+        let ended = began + Duration::from_millis(400);
+        let mut pace = Pace::new(began);
+        pace.succeeded(began, ended);
+        assert_eq!(pace.counters_at, ended + Duration::from_millis(1_600));
+        assert_eq!(pace.urgent_at, ended + Duration::from_millis(100));
+    }
+
+    #[test]
+    fn a_disk_that_says_no_is_asked_again_less_and_less_often_and_at_least_every_second() {
+        let mut pace = Pace::new(monotonic());
+        let mut rests = Vec::new();
+        for _ in 0..7 {
+            let now = monotonic();
+            pace.failed(now, now);
+            rests.push((pace.urgent_at - now).as_millis());
+        }
+        assert_eq!(rests, [50, 100, 200, 400, 800, 1_000, 1_000]);
+        let now = monotonic();
+        pace.succeeded(now, now);
+        pace.failed(now, now);
+        assert_eq!(pace.urgent_at, now + RETRIES.0, "and after a success it begins anew");
+    }
+}
