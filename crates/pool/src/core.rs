@@ -51,28 +51,47 @@ impl Core {
     /// A key now, or why not. Never waits, never passes those who wait.
     pub(crate) fn try_take(
         self: &Arc<Self>,
-        model: &Arc<ModelPool>,
+        model: Arc<ModelPool>,
         ask: &Ask,
     ) -> Result<Lease, Exhausted> {
-        let now_ms = self.state.clock.unix_ms();
-        let mut state = self.state.enter(model, now_ms);
-        let not_now = match self.attempt(&mut state, ask, None, now_ms) {
-            Ok(grant) => {
-                drop(state);
-                return Ok(self.lease(model, ask, grant, false, now_ms));
+        match self.quick(model, ask) {
+            Ok(lease) => Ok(lease),
+            Err((model, not_now)) => {
+                let now_ms = self.state.clock.unix_ms();
+                let mut state = self.state.enter(&model, now_ms);
+                Err(self.explain(&mut state, ask, not_now, now_ms))
             }
-            Err(not_now) => not_now,
-        };
-        Err(self.explain(&mut state, ask, not_now, now_ms))
+        }
     }
 
-    /// A key now, without the reasons if there is none.
-    pub(crate) fn quick(self: &Arc<Self>, model: &Arc<ModelPool>, ask: &Ask) -> Option<Lease> {
+    /// A key now, without the reasons if there is none; the model is handed back then.
+    ///
+    /// Asks the state as of its last look at the clock first. Whatever can serve by an old time can serve now:
+    /// time only ends cooldowns and empties windows. So the one look at the clock that a call pays for is the
+    /// one that stamps its sending.
+    #[inline]
+    pub(crate) fn quick(
+        self: &Arc<Self>,
+        model: Arc<ModelPool>,
+        ask: &Ask,
+    ) -> Result<Lease, (Arc<ModelPool>, NotNow)> {
+        let mut state = self.state.enter_as_of_last_look(&model);
+        let last_ms = state.last_ms();
+        if state.line.is_empty()
+            && self.state.host.until_ms() <= last_ms
+            && let Ok(grant) = state.take(ask, None, last_ms, &self.state.rules)
+        {
+            drop(state);
+            return Ok(self.lease(model, ask, grant, false, last_ms));
+        }
         let now_ms = self.state.clock.unix_ms();
-        let mut state = self.state.enter(model, now_ms);
-        let grant = self.attempt(&mut state, ask, None, now_ms).ok()?;
+        state.advance(now_ms, &self.state.rules);
+        let taken = self.attempt(&mut state, ask, None, now_ms);
         drop(state);
-        Some(self.lease(model, ask, grant, false, now_ms))
+        match taken {
+            Ok(grant) => Ok(self.lease(model, ask, grant, false, now_ms)),
+            Err(not_now) => Err((model, not_now)),
+        }
     }
 
     fn attempt(
@@ -197,7 +216,7 @@ impl Core {
             }
             state.take_exploring(index, need_of(ask).amount)?
         };
-        Some(self.lease(model, ask, grant, true, now_ms))
+        Some(self.lease(Arc::clone(model), ask, grant, true, now_ms))
     }
 
     /// Something may change for the better: a cooldown that ends, a call in flight that ends, a turn that comes.
@@ -211,9 +230,10 @@ impl Core {
         state.someone_is_in_flight(ask)
     }
 
+    #[inline]
     pub(crate) fn lease(
         self: &Arc<Self>,
-        model: &Arc<ModelPool>,
+        model: Arc<ModelPool>,
         ask: &Ask,
         grant: Grant,
         exploration: bool,
@@ -221,14 +241,14 @@ impl Core {
     ) -> Lease {
         let held = Held {
             index: grant.index,
-            clears: grant.clears,
-            amount: need_of(ask).amount,
+            bucket_clears: grant.clears,
+            key_clears: grant.key.clears(),
             tools: ask.tools,
             exploration,
+            amount: need_of(ask).amount,
             leased_ms: now_ms,
-            sent: None,
         };
-        Lease::new(Arc::clone(self), Arc::clone(model), grant.key, held)
+        Lease::new(Arc::clone(self), model, grant.key, held)
     }
 
     /// When `ask` can be served, as far as can be said; `Ok` is now. Takes nothing.

@@ -7,6 +7,7 @@ use keywheel_core::{ApiKey, Effect, Fingerprint, LimitSeen, Tier, Usage};
 use crate::{
     Refusal, Reported,
     core::Core,
+    report::{From, is_counted},
     state::{bucket::Sent, keys::Key, model::ModelPool},
     window::Amount,
 };
@@ -24,29 +25,33 @@ pub struct Lease {
     core: Arc<Core>,
     model: Arc<ModelPool>,
     key: Arc<Key>,
-    key_clears: u32,
-    /// `None` once the outcome was told.
-    held: Option<Held>,
-    exploration: bool,
+    held: Held,
+    /// When the request was sent; [`NOT_SENT`] before.
+    sent_ms: i64,
+    sent: Sent,
+    /// The outcome was told: nothing is held any more.
+    settled: bool,
 }
 
 /// What a lease holds of its bucket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Held {
     pub(crate) index: u32,
-    /// How often the bucket had been cleared when this was leased.
-    pub(crate) clears: u32,
-    pub(crate) amount: Amount,
+    /// How often the bucket and the key had been cleared when this was leased.
+    pub(crate) bucket_clears: u32,
+    pub(crate) key_clears: u32,
     pub(crate) tools: bool,
     pub(crate) exploration: bool,
+    pub(crate) amount: Amount,
     pub(crate) leased_ms: i64,
-    pub(crate) sent: Option<Sent>,
 }
 
+const NOT_SENT: i64 = i64::MIN;
+
 impl Lease {
+    #[inline]
     pub(crate) fn new(core: Arc<Core>, model: Arc<ModelPool>, key: Arc<Key>, held: Held) -> Self {
-        let (key_clears, exploration) = (key.clears(), held.exploration);
-        Self { core, model, key, key_clears, held: Some(held), exploration }
+        Self { core, model, key, held, sent_ms: NOT_SENT, sent: Sent::default(), settled: false }
     }
 
     /// The key to send with.
@@ -89,13 +94,24 @@ impl Lease {
     /// [`PoolBuilder::exploration`](crate::PoolBuilder::exploration).
     #[must_use]
     pub const fn is_exploration(&self) -> bool {
-        self.exploration
+        self.held.exploration
     }
 
     /// Says that the request leaves now: from here on it counts. A second call does nothing.
     pub fn sent(&mut self) {
+        if self.sent_ms != NOT_SENT {
+            return;
+        }
         let now_ms = self.core.state.clock.unix_ms();
-        self.stamp(now_ms);
+        let mut model = self.model.lock();
+        model.advance(now_ms, &self.core.state.rules);
+        self.sent = model.sent(self.held.index, self.held.amount, now_ms);
+        self.sent_ms = now_ms;
+        let news = model.mark(self.held.index);
+        drop(model);
+        if news {
+            self.core.persister.mark_dirty();
+        }
     }
 
     /// The request was served; `usage` replaces the estimate of its input tokens.
@@ -105,37 +121,37 @@ impl Lease {
 
     /// The request was served, and the reply named limits.
     pub fn served_with(mut self, usage: &Usage, limits: &[LimitSeen]) {
-        let Some((held, sent)) = self.finish() else { return };
-        let rules = &self.core.state.rules;
-        let mut model = self.model.lock();
-        let set = model.set;
-        let bucket = &mut model.buckets[held.index as usize];
+        self.settle();
+        let Held { index, amount, bucket_clears, exploration, .. } = self.held;
+        let sent_ms = self.sent_ms;
+        let mut guard = self.model.lock();
+        let model = &mut *guard;
+        let bucket = &mut model.buckets[index as usize];
         let input = usage.input.saturating_add(usage.tool);
         // Zero is no count but the absence of one: the estimate stays.
-        let tokens = if input == 0 { held.amount.tokens } else { input };
-        let actual = Amount { tokens, ..held.amount };
-        bucket.settle(&sent, held.amount, actual);
-        let current = held.clears == bucket.clears;
-        if current {
-            bucket.served(sent.at_ms);
-        }
+        let tokens = if input == 0 { amount.tokens } else { input };
+        bucket.settle(self.sent, amount, Amount { tokens, ..amount });
+        let current = bucket_clears == bucket.clears;
         let mut again = bucket.has_stopped();
-        if !limits.is_empty() && current {
-            bucket.learn(limits, &set, sent.at_ms);
-            again = true;
-        }
-        if held.exploration && current {
-            bucket.disprove(&set, sent.at_ms);
-            model.explore_anew();
-            again = true;
+        if current {
+            bucket.served(sent_ms);
+            if !limits.is_empty() {
+                bucket.learn(limits, &model.set, sent_ms);
+                again = true;
+            }
+            if exploration {
+                bucket.disprove(&model.set, sent_ms);
+                model.explore_anew();
+                again = true;
+            }
         }
         if again || !model.line.is_empty() {
             let now_ms = self.core.state.clock.unix_ms();
-            model.gave_back(held.index, now_ms, rules);
+            model.gave_back(index, now_ms, &self.core.state.rules);
         }
-        let news = model.mark(held.index);
-        drop(model);
-        self.core.state.host.answered(sent.at_ms);
+        let news = model.mark(index);
+        drop(guard);
+        self.core.state.host.answered(sent_ms);
         if news {
             self.core.persister.mark_dirty();
         }
@@ -148,28 +164,29 @@ impl Lease {
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the state is written in the background.
-    pub fn refused(mut self, refusal: &Refusal) -> impl Future<Output = Reported> + Send + use<> {
-        let done = self.finish().map(|(held, sent)| {
-            let from = crate::report::From {
-                model: &self.model,
-                key: &self.key,
-                index: held.index,
-                tools: held.tools,
-                sent_ms: sent.at_ms,
-                stale_bucket: Some(held.clears),
-                stale_key: Some(self.key_clears),
-            };
-            self.core.report(&from, refusal, |bucket| {
-                let counted = crate::report::is_counted(refusal);
-                let actual = if counted { held.amount } else { Amount::default() };
-                bucket.settle(&sent, held.amount, actual);
-            })
-        });
-        let done = done.unwrap_or_default();
+    pub fn refused(
+        mut self,
+        refusal: &Refusal,
+    ) -> impl Future<Output = Reported> + Send + use<> {
+        self.settle();
+        let from = From {
+            model: &self.model,
+            key: &self.key,
+            index: self.held.index,
+            tools: self.held.tools,
+            sent_ms: self.sent_ms,
+            bucket_clears: Some(self.held.bucket_clears),
+            key_clears: Some(self.held.key_clears),
+        };
+        let amount = self.held.amount;
+        let actual = if is_counted(refusal) { amount } else { Amount::default() };
+        let done =
+            self.core.report(&from, refusal, |bucket| bucket.settle(self.sent, amount, actual));
         let durable = self.core.commit(done.changed);
         let core = Arc::clone(&self.core);
         async move {
             let persisted = durable.await;
+            // Kept until here, or the last handle's end could overtake the write.
             drop(core);
             Reported { persisted, until: done.until }
         }
@@ -178,60 +195,51 @@ impl Lease {
     /// The request failed and no key is to blame (5xx, time-out, a fault of the request): it stays counted,
     /// as Google counts failed requests too. Effects on the host are taken.
     pub fn failed(mut self, effects: &[Effect]) {
-        let Some((held, sent)) = self.finish() else { return };
+        self.settle();
         let now_ms = self.core.state.clock.unix_ms();
-        self.core.take_host_effects(effects, sent.at_ms, now_ms);
-        self.end_counted(&held, &sent, now_ms);
+        self.core.take_host_effects(effects, self.sent_ms, now_ms);
+        self.end_counted(now_ms);
     }
 
-    fn end_counted(&self, held: &Held, sent: &Sent, now_ms: i64) {
+    /// From here on the outcome is told. Whoever did not say when it was sent has it counted from now on, and
+    /// told apart from other calls by when it was leased.
+    fn settle(&mut self) {
+        if self.sent_ms == NOT_SENT {
+            self.sent();
+            self.sent_ms = self.held.leased_ms;
+        }
+        self.settled = true;
+    }
+
+    fn end_counted(&self, now_ms: i64) {
+        let Held { index, amount, .. } = self.held;
         let mut model = self.model.lock();
-        model.buckets[held.index as usize].settle(sent, held.amount, held.amount);
-        model.gave_back(held.index, now_ms, &self.core.state.rules);
-        let news = model.mark(held.index);
+        model.buckets[index as usize].settle(self.sent, amount, amount);
+        model.gave_back(index, now_ms, &self.core.state.rules);
+        let news = model.mark(index);
         drop(model);
         if news {
             self.core.persister.mark_dirty();
         }
     }
 
-    fn stamp(&mut self, now_ms: i64) {
-        let Some(held) = self.held.as_mut().filter(|held| held.sent.is_none()) else { return };
+    #[cold]
+    fn abandon(&self) {
+        let now_ms = self.core.state.clock.unix_ms();
+        if self.sent_ms != NOT_SENT {
+            return self.end_counted(now_ms);
+        }
         let mut model = self.model.lock();
-        let day = *model.day();
-        let bucket = &mut model.buckets[held.index as usize];
-        bucket.advance(now_ms, &day);
-        let number = bucket.sent(held.amount, now_ms);
-        let day_from_ms = bucket.day.span.from_ms;
-        held.sent = Some(Sent { at_ms: now_ms, number, day_from_ms });
-        let news = model.mark(held.index);
-        drop(model);
-        if news {
-            self.core.persister.mark_dirty();
-        }
-    }
-
-    /// Takes what is held, stamped as sent when it was leased if nobody said when.
-    fn finish(&mut self) -> Option<(Held, Sent)> {
-        if let Some(leased_ms) = self.held.as_ref().map(|held| held.leased_ms) {
-            self.stamp(leased_ms);
-        }
-        let held = self.held.take()?;
-        let sent = held.sent?;
-        Some((held, sent))
+        model.buckets[self.held.index as usize].unhold(self.held.amount);
+        model.gave_back(self.held.index, now_ms, &self.core.state.rules);
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let Some(held) = self.held.take() else { return };
-        let now_ms = self.core.state.clock.unix_ms();
-        if let Some(sent) = held.sent {
-            return self.end_counted(&held, &sent, now_ms);
+        if !self.settled {
+            self.abandon();
         }
-        let mut model = self.model.lock();
-        model.buckets[held.index as usize].unhold(held.amount);
-        model.gave_back(held.index, now_ms, &self.core.state.rules);
     }
 }
 
@@ -241,7 +249,7 @@ impl fmt::Debug for Lease {
             .field("key", &self.key.key)
             .field("label", &self.key.label)
             .field("model", &self.model.name)
-            .field("exploration", &self.exploration)
+            .field("exploration", &self.held.exploration)
             .finish_non_exhaustive()
     }
 }

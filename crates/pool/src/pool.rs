@@ -53,15 +53,16 @@ impl Pool {
     /// exploratory request is that one spent.
     pub async fn lease(&self, ask: Ask) -> Result<Lease, Exhausted> {
         let model = self.model(&ask.model);
-        if let Some(lease) = self.core.quick(&model, &ask) {
-            return Ok(lease);
-        }
+        let model = match self.core.quick(model, &ask) {
+            Ok(lease) => return Ok(lease),
+            Err((model, _)) => model,
+        };
         let spot = Spot::join(&model, &ask, OnlyLooks(false));
         loop {
             match self.core.turn(&model, &ask, spot.ticket, false) {
                 Turn::Taken(grant) => {
                     let now_ms = self.core.state.clock.unix_ms();
-                    return Ok(self.core.lease(&model, &ask, grant, false, now_ms));
+                    return Ok(self.core.lease(model.clone(), &ask, grant, false, now_ms));
                 }
                 Turn::Explore(index) => {
                     if let Some(lease) = self.core.explore(&model, &ask, index).await {
@@ -80,8 +81,7 @@ impl Pool {
     /// # Errors
     /// [`Exhausted`], with the soonest moment and the reasons.
     pub fn try_lease(&self, ask: &Ask) -> Result<Lease, Exhausted> {
-        let model = self.model(&ask.model);
-        self.core.try_take(&model, ask)
+        self.core.try_take(self.model(&ask.model), ask)
     }
 
     /// Waits in the line until `ask` could be served, and takes nothing.
@@ -148,8 +148,8 @@ impl Pool {
                 index,
                 tools: false,
                 sent_ms: now_ms,
-                stale_bucket: None,
-                stale_key: None,
+                bucket_clears: None,
+                key_clears: None,
             };
             self.core.report(&from, &refusal, |_| {})
         });

@@ -29,8 +29,8 @@ pub(crate) struct From<'a> {
     pub(crate) tools: bool,
     pub(crate) sent_ms: i64,
     /// How often the bucket and the key had been cleared when it was leased; `None`: the report is of now.
-    pub(crate) stale_bucket: Option<u32>,
-    pub(crate) stale_key: Option<u32>,
+    pub(crate) bucket_clears: Option<u32>,
+    pub(crate) key_clears: Option<u32>,
 }
 
 /// What a report did.
@@ -52,7 +52,7 @@ impl Core {
         let now_ms = self.state.clock.unix_ms();
         self.take_host_effects(&refusal.effects, from.sent_ms, now_ms);
         let mut changed = self.report_to_bucket(from, refusal, settle, now_ms);
-        if from.stale_key.is_none_or(|clears| clears == from.key.clears()) {
+        if from.key_clears.is_none_or(|clears| clears == from.key.clears()) {
             changed |= self.report_to_table(from, refusal, now_ms);
         }
         let until = self.until(from, now_ms);
@@ -89,7 +89,7 @@ impl Core {
         let bucket = &mut model.buckets[from.index as usize];
         bucket.advance(now_ms, &day);
         settle(bucket);
-        let current = from.stale_bucket.is_none_or(|clears| clears == bucket.clears);
+        let current = from.bucket_clears.is_none_or(|clears| clears == bucket.clears);
         let mut early = None;
         if current {
             early = hint::early(&refusal.limits, bucket.window.used(), bucket.day.used());

@@ -156,7 +156,7 @@ impl Bucket {
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        self.keys.iter().any(|key| key.quarantined().is_none())
+        self.keys.iter().any(|key| !key.is_quarantined())
     }
 
     /// Lets the window and the day move on to `now_ms`. `span` is the pool's day now.
@@ -175,9 +175,6 @@ impl Bucket {
         if need.tools {
             at = at.max(self.tools_until_ms());
         }
-        if self.limits.rate_is_unknown() && self.in_flight >= self.cap {
-            return i64::MAX;
-        }
         if self.day_is_full(need.amount) {
             at = at.max(self.day.span.end_ms.saturating_add(i64::from(self.jitter_ms)));
         }
@@ -186,21 +183,31 @@ impl Bucket {
         }
         let minute = self.window.free_at(need.amount, self.held, self.limits.rpm, self.limits.tpm);
         let at = at.max(minute);
-        if at <= now_ms { 0 } else { at }
+        if at > now_ms {
+            return at;
+        }
+        // Only calls in flight stand in the way, and nobody knows when they end.
+        let at_the_cap = self.limits.rate_is_unknown() && self.in_flight >= self.cap;
+        if at_the_cap { i64::MAX } else { 0 }
     }
 
     /// The next live key that is not excluded, one after the other.
     pub(crate) fn next_key(&mut self, exclude: &[Fingerprint]) -> Pick {
         let count = self.keys.len();
+        let mut place = self.next_key as usize;
         let mut dead = 0;
-        for step in 0..count {
-            let place = (self.next_key as usize + step) % count;
+        for _ in 0..count {
+            // No division: this is on the path of every call.
+            if place >= count {
+                place = 0;
+            }
             let key = &self.keys[place];
-            if key.quarantined().is_some() {
+            place += 1;
+            if key.is_quarantined() {
                 dead += 1;
-            } else if exclude.is_empty() || !exclude.contains(&key.key.fingerprint()) {
+            } else if is_welcome(key, exclude) {
                 let key = Arc::clone(key);
-                self.next_key = u32::try_from((place + 1) % count).unwrap_or(0);
+                self.next_key = u32::try_from(place).unwrap_or(0);
                 return Pick::Key(key);
             }
         }
@@ -209,9 +216,7 @@ impl Bucket {
 
     /// True when a key would be found: [`next_key`](Self::next_key) without taking a turn.
     pub(crate) fn has_key(&self, exclude: &[Fingerprint]) -> bool {
-        self.keys
-            .iter()
-            .any(|key| key.quarantined().is_none() && !exclude.contains(&key.key.fingerprint()))
+        self.keys.iter().any(|key| !key.is_quarantined() && is_welcome(key, exclude))
     }
 
     /// How much of the day is left, in thousandths; what is unknown counts as untouched.
@@ -236,15 +241,16 @@ impl Bucket {
         self.held.take(amount);
     }
 
-    /// A held call leaves now. The number finds its entry in the window again.
-    pub(crate) fn sent(&mut self, amount: Amount, now_ms: i64) -> u64 {
+    /// A held call leaves now.
+    pub(crate) fn sent(&mut self, amount: Amount, now_ms: i64) -> Sent {
         self.held.take(amount);
         self.day.own.add(amount);
-        self.window.push(amount, now_ms)
+        let number = self.window.push(amount, now_ms);
+        Sent { number, day_from_ms: self.day.span.from_ms }
     }
 
     /// A call came to its end; what was counted for it becomes `actual`.
-    pub(crate) fn settle(&mut self, sent: &Sent, counted: Amount, actual: Amount) {
+    pub(crate) fn settle(&mut self, sent: Sent, counted: Amount, actual: Amount) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if counted == actual {
             return;
@@ -512,12 +518,15 @@ pub(crate) enum Pick {
     Dead,
 }
 
-/// A call that was sent: when, where its entry stands in the window, and in which day it counts.
-#[derive(Debug, Clone, Copy)]
+/// Where a call that was sent is counted: its entry in the window, and its day.
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sent {
-    pub(crate) at_ms: i64,
     pub(crate) number: u64,
     pub(crate) day_from_ms: i64,
+}
+
+fn is_welcome(key: &Key, exclude: &[Fingerprint]) -> bool {
+    exclude.is_empty() || !exclude.contains(&key.key.fingerprint())
 }
 
 fn concerns_bucket(effect: &Effect) -> bool {

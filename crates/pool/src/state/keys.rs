@@ -65,6 +65,11 @@ impl Key {
         Self { key, label, project, dead: Dead::default(), clears: AtomicU32::new(0) }
     }
 
+    /// It is quarantined, alone or with its quota project.
+    pub(crate) fn is_quarantined(&self) -> bool {
+        self.dead.is_set() || self.project.dead.is_set()
+    }
+
     /// Why it is quarantined, alone or with its quota project.
     pub(crate) fn quarantined(&self) -> Option<Cause> {
         self.dead.cause().or_else(|| self.project.dead.cause())
@@ -94,6 +99,10 @@ impl Key {
 pub(crate) struct Dead(AtomicU8);
 
 impl Dead {
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Relaxed) != 0
+    }
+
     pub(crate) fn cause(&self) -> Option<Cause> {
         let place = self.0.load(Relaxed).checked_sub(1)?;
         Cause::ALL.get(usize::from(place)).copied()

@@ -53,9 +53,11 @@ impl Lane {
 
     /// The bucket at `position` of the ring had its turn.
     pub(crate) fn to_the_back(&mut self, position: usize) {
-        if position == 0 {
-            self.ring.rotate_left(usize::from(self.ring.len() > 1));
-        } else if let Some(index) = self.ring.remove(position) {
+        let index = match position {
+            0 => self.ring.pop_front(),
+            _ => self.ring.remove(position),
+        };
+        if let Some(index) = index {
             self.ring.push_back(index);
         }
     }

@@ -81,6 +81,18 @@ impl State {
         state
     }
 
+    /// The state of a model, up to date with keys, and with time as of the last look at the clock.
+    #[inline]
+    pub(crate) fn enter_as_of_last_look<'a>(&self, model: &'a ModelPool) -> MutexGuard<'a, Model> {
+        let mut state = model.lock();
+        let version = self.version.load(Ordering::Acquire);
+        if state.roster != version {
+            let last_ms = state.last_ms();
+            self.adopt(&mut state, version, last_ms);
+        }
+        state
+    }
+
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    bucket::{Bucket, Need, Pick, Place},
+    bucket::{Bucket, Need, Pick, Place, Sent},
     keys::{Key, Project},
     lane::Lane,
 };
@@ -185,6 +185,11 @@ impl Model {
         self.places.get(name).copied()
     }
 
+    /// When the clock was last looked at.
+    pub(crate) const fn last_ms(&self) -> i64 {
+        self.last_ms
+    }
+
     /// Lets time pass: call first, once per call.
     pub(crate) fn advance(&mut self, now_ms: i64, rules: &Rules) {
         if now_ms < self.last_ms.saturating_sub(STEP_MS) {
@@ -202,8 +207,16 @@ impl Model {
         }
     }
 
+    /// A held call of bucket `index` leaves now.
+    pub(crate) fn sent(&mut self, index: u32, amount: Amount, now_ms: i64) -> Sent {
+        let bucket = &mut self.buckets[index as usize];
+        bucket.advance(now_ms, &self.day);
+        bucket.sent(amount, now_ms)
+    }
+
     /// Finds a bucket for `ask` and holds its share, all dimensions or none; `ticket` is the caller's place
     /// in the line, `None` for a newcomer. Call [`advance`](Self::advance) first.
+    #[inline]
     pub(crate) fn take(
         &mut self,
         ask: &Ask,
@@ -312,6 +325,7 @@ impl Model {
         lane.put(bucket, index, place);
     }
 
+    #[inline]
     fn find(&mut self, need: &Need<'_>, now_ms: i64, rules: &Rules) -> Result<Found, NotNow> {
         if let Some(name) = need.affinity {
             return self.find_owner(name, need, now_ms);
@@ -341,6 +355,7 @@ impl Model {
         }
     }
 
+    #[inline]
     fn find_in(
         &mut self,
         lane: usize,

@@ -20,6 +20,7 @@ const CHECK_AGAIN_MS: i64 = 3_600_000;
 pub(crate) struct Table {
     /// Loaded keys, in the order of loading.
     pub(crate) loaded: Vec<Arc<Key>>,
+    by_label: HashMap<Arc<str>, Arc<Key>>,
     /// Every key that was ever heard of, loaded or only known from the state file.
     pub(crate) keys: BTreeMap<Fingerprint, KeyRow>,
     pub(crate) projects: BTreeMap<Arc<str>, ProjectRow>,
@@ -113,6 +114,7 @@ impl Table {
                 first
             })
             .collect();
+        self.by_label.clear();
         for key in self.loaded.drain(..) {
             let fingerprint = key.key.fingerprint();
             if !seen.contains(&fingerprint) {
@@ -137,6 +139,7 @@ impl Table {
                 report.added.push(spec.label);
             }
             row.key = Some(Arc::clone(&key));
+            self.by_label.entry(Arc::clone(&key.label)).or_insert_with(|| Arc::clone(&key));
             self.loaded.push(key);
             self.dirty_keys.insert(fingerprint);
         }
@@ -169,10 +172,9 @@ impl Table {
 
     /// The loaded key that is called `name`: by label or fingerprint.
     pub(crate) fn find(&self, name: &str) -> Option<Arc<Key>> {
-        let by_label = self.loaded.iter().find(|key| &*key.label == name);
-        let found = by_label.or_else(|| {
+        let found = self.by_label.get(name).or_else(|| {
             let fingerprint: Fingerprint = name.parse().ok()?;
-            self.loaded.iter().find(|key| key.key.fingerprint() == fingerprint)
+            self.keys.get(&fingerprint)?.key.as_ref()
         });
         found.map(Arc::clone)
     }
