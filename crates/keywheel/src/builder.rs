@@ -248,7 +248,6 @@ impl GeminiBuilder {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "fits map_err")]
 fn setting(fault: impl fmt::Display) -> Error {
     Error::Setting(fault.to_string())
 }

@@ -32,8 +32,8 @@ mod weigh;
 
 pub use keywheel_core::{ApiKey, Cause, Clock, ManualClock, QuotaDay, SystemClock, Usage};
 pub use keywheel_pool::{
-    Ask, Exhausted, ExhaustedKind, KeySpec, LimitKind, Limits, Pool, Reason, ResetStrategy,
-    Selection, StateLocation, keys::KeyLoader,
+    Ask, Exhausted, ExhaustedKind, KeySpec, LimitKind, Limits, MemoryState, Pool, Reason,
+    ResetStrategy, Selection, StateLocation, keys::KeyLoader,
 };
 pub use keywheel_provider::{
     api::{Content, GenerateRequest, GenerateResponse, Part},

@@ -1,5 +1,7 @@
 //! What is answered when no key can: the degradation callback.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{

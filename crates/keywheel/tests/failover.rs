@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use common::{
     MODEL, OTHER_MODEL, Rig, account,
     bodies::{
-        bare_429, day_spent, day_spent_body, invalid_key, leaked_key, minute_full, reply, suspended,
+        bare_429, day_spent, day_spent_body, invalid_key, leaked_key, minute_full, part, reply,
+        suspended,
     },
     fingerprint, key, label, spec,
 };
@@ -187,7 +188,10 @@ fn every_attempt_is_noted_in_its_order() {
 /// <https://github.com/diegosouzapw/OmniRoute/issues/4177>: an error inside a 200 was passed on as success.
 #[test]
 fn an_error_inside_a_success_is_the_error_it_is() {
-    for body in [day_spent_body(20), serde_json::json!([day_spent_body(20)])] {
+    let mut beside_an_answer = part("Hel", None, (8, 1));
+    beside_an_answer["error"] = day_spent_body(20)["error"].clone();
+    let bodies = [day_spent_body(20), serde_json::json!([day_spent_body(20)]), beside_an_answer];
+    for body in bodies {
         let rig = without_retries(2);
         rig.script.reply(reply(200, &body));
         rig.script.reply(Scripted::text("Hello"));
@@ -198,6 +202,14 @@ fn an_error_inside_a_success_is_the_error_it_is() {
         );
         rig.assert_balanced();
     }
+}
+
+#[test]
+fn the_true_count_of_tokens_replaces_the_estimate() {
+    let rig = without_retries(1);
+    rig.script.reply(reply(200, &part("Hello", Some("STOP"), (1_234, 1))));
+    rig.run(rig.gemini.generate(MODEL, "hi")).unwrap();
+    assert_eq!((rig.counted(MODEL), rig.counted_tokens(MODEL)), (1, 1_234));
 }
 
 #[test]

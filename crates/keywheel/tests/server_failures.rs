@@ -91,6 +91,19 @@ fn a_fault_of_the_request_is_handed_back_as_it_came_and_blames_nobody() {
     }
 }
 
+/// Gateways answer with whole pages, and broken ones without end.
+#[test]
+fn an_error_without_end_is_read_in_part() {
+    let rig = Rig::new(1);
+    let piece = "x".repeat(1 << 20);
+    let endless = (0..50).fold(Scripted::status(400), |reply, _| reply.piece(piece.clone()));
+    rig.script.reply(endless.hang());
+    let error = rig.run(rig.gemini.generate(MODEL, "hi")).unwrap_err();
+    let Error::Rejected { rejected, .. } = &error else { panic!("{error}") };
+    assert_eq!(rejected.body.len(), 1 << 20);
+    nobody_is_blamed(&rig);
+}
+
 #[test]
 fn a_connection_that_was_never_made_costs_no_quota() {
     let rig = Rig::new(2);

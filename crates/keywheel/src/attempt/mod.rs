@@ -47,7 +47,7 @@ pub(crate) async fn generate(
     options: CallOptions,
 ) -> Result<Reply, Error> {
     let mut run = Run::new(&inner, model, request, options);
-    match run.to_the_end::<Whole>().await {
+    match run.answer::<Whole>().await {
         Ok((response, lease)) => {
             lease.served(&response.usage().unwrap_or_default());
             Ok(run.reply(*response, None))
@@ -66,10 +66,10 @@ pub(crate) async fn stream(
     options: CallOptions,
 ) -> Result<GeminiStream, Error> {
     let mut run = Run::new(&inner, model, request, options);
-    match run.to_the_end::<Parts>().await {
+    match run.answer::<Parts>().await {
         Ok((events, lease)) => {
             let (ask, attempts) = (run.ask, run.attempts);
-            Ok(GeminiStream::live(*events, lease, inner, ask, attempts))
+            Ok(GeminiStream::live(events, lease, inner, ask, attempts))
         }
         Err(error) => {
             let (response, exhausted) = run.degrade(error).await?;
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
     }
 
     /// Attempts until somebody serves, or nobody can. What was leased is still to be reported as served.
-    async fn to_the_end<S: Shape>(&mut self) -> Result<(S::Answer, Lease), Error> {
+    async fn answer<S: Shape>(&mut self) -> Result<(S::Answer, Lease), Error> {
         let call = S::call(&self.ask.model, &self.request)
             .map_err(|fault| Error::Setting(fault.to_string()))?;
         loop {
@@ -214,7 +214,7 @@ impl<'a> Run<'a> {
             PoolOutcome::Failed => lease.failed(&verdict.effects),
         }
         match next {
-            Next::NextKey => Ok(()),
+            Next::OtherKey => Ok(()),
             Next::Retry { hint } => self.pause(hint, format!("{cause} (HTTP {status})")).await,
             Next::HandBack => {
                 for quota_project in std::mem::take(&mut self.oversize) {

@@ -23,7 +23,7 @@ pub(crate) enum PoolOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Another key, at once. Costs no retry.
-    NextKey,
+    OtherKey,
     /// The same again after a pause, if retries are left.
     Retry {
         /// How long the provider asked to wait.
@@ -49,16 +49,16 @@ pub(crate) fn decide(refused: &Refused) -> (PoolOutcome, Next) {
         | Cause::PerDayTokens
         | Cause::PerMinuteTokens
         | Cause::PerMinuteRequests
-        | Cause::UnspecifiedQuota => (PoolOutcome::Refused(refusal(verdict)), Next::NextKey),
+        | Cause::UnspecifiedQuota => (PoolOutcome::Refused(refusal(verdict)), Next::OtherKey),
         // Every key suffers the same, and the pool knows it: the next lease comes when the block ends.
-        Cause::IpBlock => (PoolOutcome::Refused(refusal(verdict)), Next::NextKey),
+        Cause::IpBlock => (PoolOutcome::Refused(refusal(verdict)), Next::OtherKey),
         // Bound to the project's country: dead for us, fine elsewhere. Bound to our address: nobody's key.
         Cause::LocationUnsupported if verdict.key_is_dead => {
-            (PoolOutcome::Refused(refusal(verdict)), Next::NextKey)
+            (PoolOutcome::Refused(refusal(verdict)), Next::OtherKey)
         }
         // "No longer available to new users" is said per quota project: another one may still have the model.
         Cause::ModelNotFound if concerns(verdict, Scope::Bucket) => {
-            (PoolOutcome::Refused(refusal(verdict)), Next::NextKey)
+            (PoolOutcome::Refused(refusal(verdict)), Next::OtherKey)
         }
         Cause::LocationUnsupported
         | Cause::CredentialFault

@@ -40,7 +40,7 @@ pub struct GeminiStream {
 
 enum State {
     Live {
-        events: GenerateStream,
+        events: Box<GenerateStream>,
         lease: Lease,
         inner: Arc<Inner>,
     },
@@ -56,7 +56,7 @@ enum State {
 
 impl GeminiStream {
     pub(super) const fn live(
-        events: GenerateStream,
+        events: Box<GenerateStream>,
         lease: Lease,
         inner: Arc<Inner>,
         ask: Ask,

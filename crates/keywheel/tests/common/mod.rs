@@ -1,12 +1,13 @@
 //! What several test files need: keys, bodies in Google's shapes, a client over a script, and a way to run it.
 
 #![allow(dead_code, reason = "every test file uses another part")]
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 
 pub(crate) mod bodies;
 
 use std::{
     future::Future,
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -155,20 +156,30 @@ pub(crate) fn account(attempts: &[Attempt]) -> Vec<(&str, &'static str)> {
 /// # Panics
 /// Nothing will ever wake it: a lost wake-up, or a wait without end.
 pub(crate) fn run<F: IntoFuture>(clock: &ManualClock, future: F) -> F::Output {
-    let woken = Arc::new(Woken(AtomicBool::new(false)));
+    let mut future = pin!(future.into_future());
+    poll_times(clock, future.as_mut(), usize::MAX).expect("it has ended")
+}
+
+/// The same for so many polls; `None` if it has not ended then.
+pub(crate) fn poll_times<F: Future>(
+    clock: &ManualClock,
+    mut future: Pin<&mut F>,
+    times: usize,
+) -> Option<F::Output> {
+    let woken = Arc::new(Woken(AtomicBool::new(true)));
     let waker = Waker::from(Arc::clone(&woken));
     let mut cx = Context::from_waker(&waker);
-    let mut future = pin!(future.into_future());
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            return output;
-        }
+    for _ in 0..times {
         while !woken.0.swap(false, Ordering::AcqRel) {
             let next = clock.next_wake().expect("nothing will ever wake this future");
             assert!(next >= clock.now(), "the clock goes forward only");
             clock.set(next);
         }
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return Some(output);
+        }
     }
+    None
 }
 
 struct Woken(AtomicBool);

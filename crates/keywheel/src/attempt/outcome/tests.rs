@@ -69,7 +69,7 @@ fn what_is_done_agrees_with_what_the_classifier_advises_for_every_case_of_the_co
         let (told, next) = decide(refused);
         let agrees = match advised {
             // The pool knows until when: the next lease comes then.
-            Retry::OtherKey | Retry::Later => next == Next::NextKey,
+            Retry::OtherKey | Retry::Later => next == Next::OtherKey,
             Retry::BackOff => matches!(next, Next::Retry { .. }),
             // There is no chain of models yet, so the next model is the caller's to choose.
             Retry::Never | Retry::OtherModel => next == Next::HandBack,
@@ -78,7 +78,7 @@ fn what_is_done_agrees_with_what_the_classifier_advises_for_every_case_of_the_co
         assert_eq!(advised.as_str(), expected, "{id}");
         // Whoever moves on to the next key has told the pool why, or the same key comes again.
         let blamed = matches!(told, PoolOutcome::Refused(_));
-        assert_eq!(blamed, next == Next::NextKey, "{id}: {told:?}, then {next:?}");
+        assert_eq!(blamed, next == Next::OtherKey, "{id}: {told:?}, then {next:?}");
         assert!(!refused.verdict.key_is_dead || blamed, "{id}: a dead key stays in use");
     }
     let causes: BTreeSet<_> = cases.iter().map(|(_, refused, _)| refused.cause).collect();
@@ -98,11 +98,11 @@ fn every_cause_has_its_outcome() {
             | Cause::ModelNotFound
             | Cause::RequestTooLarge
             | Cause::BadRequest => Next::HandBack,
-            _ => Next::NextKey,
+            _ => Next::OtherKey,
         };
         assert_eq!(next, expected, "{cause}");
         let blamed = matches!(told, PoolOutcome::Refused(_));
-        assert_eq!(blamed, next == Next::NextKey, "{cause}");
+        assert_eq!(blamed, next == Next::OtherKey, "{cause}");
     }
 }
 
@@ -123,12 +123,12 @@ fn what_is_bound_to_a_project_moves_on_and_what_is_bound_to_us_is_handed_back() 
     assert_eq!(decide(&here).1, Next::HandBack);
     let mut country = refused(Cause::LocationUnsupported, Scope::QuotaProject, Wait::None);
     country.verdict.key_is_dead = true;
-    assert_eq!(decide(&country).1, Next::NextKey);
+    assert_eq!(decide(&country).1, Next::OtherKey);
 
     let gone = refused(Cause::ModelNotFound, Scope::Model, Wait::None);
     assert_eq!(decide(&gone).1, Next::HandBack);
     let closed = refused(Cause::ModelNotFound, Scope::Bucket, Wait::None);
-    assert_eq!(decide(&closed).1, Next::NextKey);
+    assert_eq!(decide(&closed).1, Next::OtherKey);
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn the_pool_is_told_everything_that_the_verdict_knows() {
     day.verdict.named_quota = true;
     day.verdict.project_number = Some("projects/1".to_owned());
     day.verdict.limits = vec![keywheel_core::LimitSeen::new(keywheel_core::Dimension::Rpd, 500)];
-    let (PoolOutcome::Refused(refusal), Next::NextKey) = decide(&day) else {
+    let (PoolOutcome::Refused(refusal), Next::OtherKey) = decide(&day) else {
         panic!("a spent day moves on")
     };
     let Refusal { effects, limits, named_quota, project_number, detail } = refusal;
