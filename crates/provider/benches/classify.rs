@@ -1,7 +1,7 @@
 //! `cargo bench -p keywheel-provider --bench classify`: what a verdict costs, beside plain JSON
 //! parsing.
 //!
-//! Both figures are the best of many rounds over the same body of about 1 KB, a per-day refusal as
+//! Both figures are the best of many rounds over the same body of 1.4 KB, a per-day refusal as
 //! Gemini sends it. The goal is a classifier that is no slower than parsing the body to a
 //! `serde_json::Value`.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the machine's clock")]
@@ -19,21 +19,36 @@ use serde_json::Value;
 const BODY: &str = r#"{
   "error": {
     "code": 429,
-    "message": "You exceeded your current quota, please check your plan and billing details. For more information on this error, head to: https://ai.google.dev/gemini-api/docs/rate-limits. \n* Quota exceeded for metric: generativelanguage.googleapis.com/generate_content_free_tier_requests, limit: 20, model: gemini-3.7-flash\nPlease retry in 39.078576ms.",
+    "message": "You exceeded your current quota, please check your plan and billing details. For more information on this error, head to: https://ai.google.dev/gemini-api/docs/rate-limits. To monitor your current usage, head to: https://ai.dev/rate-limit. \n* Quota exceeded for metric: generativelanguage.googleapis.com/generate_content_free_tier_requests, limit: 20, model: gemini-3.7-flash\nPlease retry in 39.078576ms.",
     "status": "RESOURCE_EXHAUSTED",
     "details": [
+      {
+        "@type": "type.googleapis.com/google.rpc.Help",
+        "links": [
+          {
+            "description": "Learn more about Gemini API quotas",
+            "url": "https://ai.google.dev/gemini-api/docs/rate-limits"
+          }
+        ]
+      },
       {
         "@type": "type.googleapis.com/google.rpc.QuotaFailure",
         "violations": [
           {
             "quotaMetric": "generativelanguage.googleapis.com/generate_content_free_tier_requests",
             "quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier",
-            "quotaDimensions": { "location": "global", "model": "gemini-3.7-flash" },
+            "quotaDimensions": {
+              "location": "global",
+              "model": "gemini-3.7-flash"
+            },
             "quotaValue": "20"
           }
         ]
       },
-      { "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "0s" }
+      {
+        "@type": "type.googleapis.com/google.rpc.RetryInfo",
+        "retryDelay": "0s"
+      }
     ]
   }
 }

@@ -40,6 +40,10 @@ pub(super) struct HeaderQuota {
     output: bool,
 }
 
+/// How the names begin that are read at all.
+const PREFIXES: [&str; 4] =
+    ["retry-after", "x-ratelimit-", "anthropic-ratelimit-", "x-ms-retry-after-ms"];
+
 /// Far more than any provider sends.
 const MOST_QUOTAS: usize = 16;
 
@@ -49,7 +53,7 @@ impl RateHeaders {
         let mut out = Self::default();
         for (name, value) in headers {
             let name = name.as_str();
-            let about_rates = name.contains("ratelimit") || name.contains("retry-after");
+            let about_rates = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
             if about_rates && let Ok(value) = value.to_str() {
                 out.take(name, value, now);
             }

@@ -213,7 +213,7 @@ fn longer(known: Wait, other: Wait) -> Wait {
 }
 
 fn limits(seen: Vec<Seen>, headers: &RateHeaders) -> Vec<LimitSeen> {
-    let mut limits: Vec<LimitSeen> = Vec::new();
+    let mut limits: Vec<LimitSeen> = Vec::with_capacity(seen.len());
     for limit in seen.into_iter().filter_map(Seen::into_limit) {
         if !limits.contains(&limit) {
             limits.push(limit);
@@ -231,7 +231,8 @@ fn limits(seen: Vec<Seen>, headers: &RateHeaders) -> Vec<LimitSeen> {
 
 /// Which rule decided and by what, then whatever else went into the verdict.
 fn evidence(case: &Case<'_>, rule: &str, finding: &Finding) -> Vec<String> {
-    let mut lines = vec![["rule ", rule, ": ", &finding.tell].concat()];
+    let mut lines = Vec::with_capacity(2 + case.seen.len());
+    lines.push(["rule ", rule, ": ", &finding.tell].concat());
     if case.seen.len() > 1 {
         lines.extend(case.seen.iter().map(|seen| {
             let value = seen.value.map(|value| format!(", limit {value}")).unwrap_or_default();
@@ -247,7 +248,8 @@ fn evidence(case: &Case<'_>, rule: &str, finding: &Finding) -> Vec<String> {
             _ => ", not believed",
         };
         let cut = if case.stated.clamped { ", cut to the longest that is believed" } else { "" };
-        lines.push(format!("stated wait {} ms{believed}{cut}", wait.as_millis()));
+        let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        lines.push(format!("stated wait {ms} ms{believed}{cut}"));
     }
     lines
 }

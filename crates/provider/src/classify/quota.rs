@@ -239,9 +239,11 @@ fn span_of(id: &str, metric: &str, quota_unit: Option<&str>) -> Option<(Span, Te
 }
 
 fn unit_of(id: &str, metric: &str) -> Unit {
-    if id.contains("Token") || metric.contains("token") {
+    // The metric is what is counted; ids serve when it is left out.
+    let name = if metric.is_empty() { id } else { metric };
+    if name.contains("token") || name.contains("Token") {
         Unit::Tokens
-    } else if id.contains("Images") || metric.contains("images") {
+    } else if name.contains("images") || name.contains("Images") {
         Unit::Images
     } else {
         Unit::Requests

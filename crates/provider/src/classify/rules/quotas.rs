@@ -22,7 +22,7 @@ fn money(case: &Case<'_>) -> Option<(String, Wait)> {
     if case.http == 402 || case.status == 402 {
         return Some(("HTTP status 402".to_owned(), later));
     }
-    if let Some(seen) = case.seen.iter().find(|seen| about_spending(seen)) {
+    if let Some(seen) = case.seen.iter().find(|seen| seen.guessed && about_spending(seen)) {
         return Some((seen.evidence(), SPEND_WINDOW));
     }
     if let Some(tell) = case.word(&["spend_limit_exceeded"]) {
