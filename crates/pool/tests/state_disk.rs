@@ -15,7 +15,7 @@ use std::{
 };
 
 use keywheel_core::ManualClock;
-use keywheel_pool::{Pool, StateLocation};
+use keywheel_pool::{MemoryState, Pool, StateLocation};
 use processes::*;
 use tempfile::TempDir;
 
@@ -170,4 +170,14 @@ fn without_a_state_file_nothing_claims_to_be_persisted() {
     let pool = Pool::builder().keys(keys).state(StateLocation::None);
     let pool = pool.clock(std::sync::Arc::new(clock)).build().unwrap();
     assert!(!refuse(&pool, "spent").0.persisted);
+}
+
+#[test]
+fn the_example_of_the_documentation_is_a_state_file_as_it_is_written() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/state-file.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, example) = page.split_once("```json\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let state = MemoryState::from_json(example.as_bytes()).unwrap();
+    assert_eq!(state.json(), example);
 }

@@ -11,7 +11,7 @@ use super::{
     changes::{Changes, Shared},
     file::{Fault, Files, Found, Seen},
     format::{StateFile, VERSION},
-    lock::{Live, Lock},
+    lock::{Live, Lock, Sign},
     merge::{combine, merge},
     restore::own_part,
     tidy,
@@ -22,7 +22,8 @@ use super::{
 const LOCK_PATIENCE: Duration = Duration::from_millis(250);
 /// How long opening the pool waits for it, to keep a bad file aside.
 const OPEN_PATIENCE: Duration = Duration::from_millis(500);
-/// A writer without a sign of life is given up after the longest day: its counts mean nothing then.
+/// A writer whose sign of life is missing is given up after the longest day: its counts mean nothing
+/// then.
 const SILENT_MS: i64 = 25 * 3_600_000;
 /// How often a process keeps a file aside. Whoever keeps writing other files there is stronger than
 /// we are.
@@ -274,7 +275,7 @@ impl Book {
         // Those of writers that died between making theirs and their first save.
         for writer in self.files.live_writers() {
             if is_writer(&writer) && self.known.writers.find(&writer).is_none() {
-                Live::is_dead(&Live::path(self.files.path(), &writer));
+                Live::sign(&Live::path(self.files.path(), &writer));
             }
         }
         self.live = Some(Live::hold(Live::path(self.files.path(), &self.writer))?);
@@ -297,8 +298,12 @@ impl Book {
             if ***writer == *self.writer {
                 return self.leaving;
             }
-            is_writer(writer) && Live::is_dead(&Live::path(self.files.path(), writer))
-                || entry.seen_at < oldest
+            let sign = if is_writer(writer) {
+                Live::sign(&Live::path(self.files.path(), writer))
+            } else {
+                Sign::Missing
+            };
+            sign == Sign::Dead || sign == Sign::Missing && entry.seen_at < oldest
         });
         let dead: Vec<Box<str>> = dead.map(|(writer, _)| writer.clone()).collect();
         tidy::fold(file, &dead);

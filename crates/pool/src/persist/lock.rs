@@ -88,19 +88,28 @@ impl Live {
         let _ = fs::remove_file(self.path);
     }
 
-    /// True when nobody holds the file at `path`, which is removed then. Only under the main lock.
-    ///
-    /// A file that is not there proves nothing: somebody may have tidied up.
-    pub(super) fn is_dead(path: &Path) -> bool {
-        let Ok(file) = OpenOptions::new().write(true).open(path) else { return false };
+    /// Whether anybody holds the file at `path`, which is removed if not. Only under the main lock.
+    pub(super) fn sign(path: &Path) -> Sign {
+        let Ok(file) = OpenOptions::new().write(true).open(path) else { return Sign::Missing };
         if file.try_lock().is_err() {
-            return false;
+            return Sign::Alive;
         }
         // Windows does not remove what is open.
         drop(file);
         let _ = fs::remove_file(path);
-        true
+        Sign::Dead
     }
+}
+
+/// What a writer's sign of life says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sign {
+    /// It is held: its writer lives, however long it has been silent.
+    Alive,
+    /// Nobody holds it any more.
+    Dead,
+    /// It is not there, which proves nothing: somebody may have tidied up.
+    Missing,
 }
 
 fn open(path: &Path) -> io::Result<File> {

@@ -6,7 +6,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
     time::{Duration, Instant},
 };
 
@@ -94,8 +94,10 @@ fn eventually(mut done: impl FnMut() -> bool) {
 }
 
 fn used(requests: u64) -> BucketChange {
-    let date = Utc::now().date_naive();
-    let day = DayChange { date, began_at: None, requests, tokens: 7 * requests, explore: false };
+    // One date for the whole run, also across midnight.
+    static TODAY: LazyLock<NaiveDate> = LazyLock::new(|| Utc::now().date_naive());
+    let day =
+        DayChange { date: *TODAY, began_at: None, requests, tokens: 7 * requests, explore: false };
     BucketChange { day: Some(day), ..BucketChange::default() }
 }
 

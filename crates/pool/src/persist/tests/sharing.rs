@@ -68,10 +68,28 @@ fn a_writer_that_is_alive_is_never_folded_however_long_it_says_nothing() {
     let quiet = Desk::on(&location, Arc::new(clock.clone()));
     let busy = Desk::on(&location, Arc::new(clock.clone()));
     assert!(quiet.commit(used(5)));
-    clock.advance(Duration::from_secs(20 * 3600));
+    clock.advance(Duration::from_secs(48 * 3600));
     assert!(busy.commit(used(1)));
+    assert_eq!(read(&path).writers.len(), 2);
     assert!(quiet.commit(used(6)));
     assert_eq!(requests(&read(&path)), 7);
+}
+
+#[test]
+fn a_writer_whose_sign_of_life_somebody_removed_is_given_up_when_its_day_is_over() {
+    let (_folder, path) = folder();
+    let clock = ManualClock::at(Utc::now());
+    let location = StateLocation::File(path.clone());
+    let quiet = Desk::on(&location, Arc::new(clock.clone()));
+    assert!(quiet.commit(used(5)));
+    let live = format!("pool.json.{}.live", quiet.persister.writer());
+    fs::remove_file(path.with_file_name(live)).unwrap();
+    let busy = Desk::on(&location, Arc::new(clock.clone()));
+    for (hours, writers) in [(20, 2), (6, 1)] {
+        clock.advance(Duration::from_secs(hours * 3600));
+        assert!(busy.commit(used(1)));
+        assert_eq!((read(&path).writers.len(), requests(&read(&path))), (writers, 6));
+    }
 }
 
 #[test]
