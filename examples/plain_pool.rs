@@ -16,13 +16,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     lease.sent(); // ... call the provider with lease.key().expose() ...
     drop(lease); // sent and never reported: it counts
 
-    pool.mark_rate_limited("GEMINI_API_KEY_B", &ask.model, Some(Duration::from_secs(90))).await;
+    let wait = Some(Duration::from_secs(90));
+    let marked = pool.mark_rate_limited("GEMINI_API_KEY_B", &ask.model, wait).await;
+    println!("B      out until {:?}", marked.until);
     for _ in 0..2 {
         let mut lease = pool.try_lease(&ask)?;
         println!("then   {}", lease.label());
         lease.sent();
     }
-    pool.mark_rate_limited("GEMINI_API_KEY_A", &ask.model, None).await; // nobody knows how long
+    let marked = pool.mark_rate_limited("GEMINI_API_KEY_A", &ask.model, None).await;
+    println!("A      out until {:?} (a guess: nobody said how long)", marked.until);
     match pool.try_lease(&ask) {
         Ok(lease) => println!("unexpected: {}", lease.label()),
         Err(exhausted) => println!("{exhausted}"),

@@ -23,8 +23,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .keys([KeySpec::new(ApiKey::new("sk-EXAMPLE-1")?, "OTHER_API_KEY_1")])
         .clock(Arc::new(clock.clone()))
         .state(StateLocation::None)
-        .reset_strategy(LimitKind::Day, top_of_the_hour)
-        .reset_strategy(LimitKind::Minute, reset::fixed(Duration::from_secs(20)))
+        .reset_strategy(LimitKind::RequestsPerDay, top_of_the_hour)
+        .reset_strategy(LimitKind::RequestsPerMinute, reset::fixed(Duration::from_secs(20)))
         .build()?;
 
     for (cause, window) in

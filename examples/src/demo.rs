@@ -102,7 +102,7 @@ pub fn print_learned(gemini: &Gemini) {
     for bucket in gemini.status().buckets.iter().filter(|bucket| bucket.model == MODEL) {
         for limit in &bucket.limits {
             let (labels, value) = (bucket.labels.join(", "), limit.value);
-            println!("  {labels}: {value} {} ({:?})", limit.dimension, limit.source);
+            println!("  {labels}: {value} {}", limit.dimension);
         }
     }
 }
