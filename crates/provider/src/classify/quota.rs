@@ -238,12 +238,15 @@ fn span_of(id: &str, metric: &str, quota_unit: Option<&str>) -> Option<(Span, Te
     Some((span, Tell::QuotaUnit(words)))
 }
 
+/// The id is the more exact of the two, where it says.
 fn unit_of(id: &str, metric: &str) -> Unit {
-    // The metric is what is counted; ids serve when it is left out.
-    let name = if metric.is_empty() { id } else { metric };
-    if name.contains("token") || name.contains("Token") {
+    if id.contains("Token") {
         Unit::Tokens
-    } else if name.contains("images") || name.contains("Images") {
+    } else if id.contains("Request") {
+        Unit::Requests
+    } else if metric.contains("token") {
+        Unit::Tokens
+    } else if metric.contains("images") || id.contains("Images") {
         Unit::Images
     } else {
         Unit::Requests
