@@ -15,6 +15,7 @@ use keywheel_provider::{
 
 use crate::{
     Degraded, Error, Gemini, OutOfQuota, RetryConfig,
+    attempt::Paces,
     degrade::OnExhausted,
     gemini::{COLLECTION, Defaults, Inner},
 };
@@ -225,6 +226,7 @@ impl GeminiBuilder {
             upstream,
             defaults: self.defaults,
             retry: self.retry,
+            paces: Paces::default(),
             on_exhausted: self.on_exhausted,
             key_notes,
         });

@@ -43,6 +43,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) defaults: Defaults,
     pub(crate) retry: RetryConfig,
+    pub(crate) paces: attempt::Paces,
     pub(crate) on_exhausted: Option<OnExhausted>,
     pub(crate) key_notes: Vec<KeyNote>,
 }

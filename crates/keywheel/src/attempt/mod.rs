@@ -6,6 +6,7 @@
 
 mod judge;
 mod outcome;
+mod pace;
 mod plan;
 mod read;
 mod stream;
@@ -14,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use keywheel_core::{Cause, Dimension, LimitSeen, scrub::scrub};
+use keywheel_core::{Cause, Dimension, LimitSeen, clock::from_unix_ms, scrub::scrub};
 use keywheel_pool::{Ask, Exhausted, ExhaustedKind, Lease, Refusal};
 use keywheel_provider::{
     Sent,
@@ -22,6 +23,7 @@ use keywheel_provider::{
     classify::Kind,
 };
 
+pub(crate) use self::pace::Paces;
 use self::{
     judge::Refused,
     outcome::{Next, PoolOutcome, decide},
@@ -132,6 +134,7 @@ impl<'a> Run<'a> {
             }
             // From here on the attempt counts, also when this future is dropped.
             lease.sent();
+            let sent_ms = self.inner.clock.unix_ms();
             let attempt = self.attempt::<S>(&lease, &call);
             let Some(brought) = until(&*self.inner.clock, self.deadline_ms, attempt).await else {
                 self.note(&lease, None, None, "the deadline came first");
@@ -139,6 +142,8 @@ impl<'a> Run<'a> {
             };
             match brought {
                 Brought::Answer(answer) => {
+                    let took_ms = self.inner.clock.unix_ms().saturating_sub(sent_ms);
+                    self.inner.paces.observe(&self.ask.model, took_ms);
                     self.note(&lease, Some(200), Some(Kind::Served), "");
                     return Ok((answer, lease));
                 }
@@ -169,16 +174,20 @@ impl<'a> Run<'a> {
     /// A free key; or a paid one, where the call allows it and free ones would take too long.
     async fn lease(&self) -> Result<Lease, Exhausted> {
         let pool = &self.inner.pool;
-        if self.ask.allow_paid {
-            let patience =
-                self.ask.deadline.map_or(self.overflow_at, |at| at.min(self.overflow_at));
-            let mut free = self.ask.clone().by(patience);
+        let mut ask = self.ask.clone();
+        ask.deadline = self.deadline_ms.map(|deadline_ms| {
+            let now_ms = self.inner.clock.unix_ms();
+            from_unix_ms(self.inner.paces.latest_start_ms(&ask.model, now_ms, deadline_ms))
+        });
+        if ask.allow_paid {
+            let patience = ask.deadline.map_or(self.overflow_at, |at| at.min(self.overflow_at));
+            let mut free = ask.clone().by(patience);
             free.allow_paid = false;
             if let Ok(lease) = pool.lease(free).await {
                 return Ok(lease);
             }
         }
-        pool.lease(self.ask.clone()).await
+        pool.lease(ask).await
     }
 
     fn is_late(&self) -> bool {
