@@ -104,8 +104,9 @@ impl Lease {
         }
         let now_ms = self.core.state.clock.unix_ms();
         let mut model = self.model.lock();
-        model.advance(now_ms, &self.core.state.rules);
-        self.sent = model.sent(self.held.index, self.held.amount, now_ms);
+        let rules = &self.core.state.rules;
+        model.advance(now_ms, rules);
+        self.sent = model.sent(self.held.index, self.held.amount, now_ms, rules);
         self.sent_ms = now_ms;
         let news = model.mark(self.held.index);
         drop(model);
@@ -164,10 +165,7 @@ impl Lease {
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the state is written in the background.
-    pub fn refused(
-        mut self,
-        refusal: &Refusal,
-    ) -> impl Future<Output = Reported> + Send + use<> {
+    pub fn refused(mut self, refusal: &Refusal) -> impl Future<Output = Reported> + Send + use<> {
         self.settle();
         let from = From {
             model: &self.model,

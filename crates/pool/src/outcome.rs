@@ -29,7 +29,6 @@ impl Refusal {
 
 /// What became of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[must_use]
 pub struct Reported {
     /// What the refusal changed is on disk: a `kill -9` cannot lose it. True also when it changed nothing.
     /// False when there is no state file, or the disk was not to be had within 500 ms (it goes on in the

@@ -62,7 +62,7 @@ impl Pool {
             match self.core.turn(&model, &ask, spot.ticket, false) {
                 Turn::Taken(grant) => {
                     let now_ms = self.core.state.clock.unix_ms();
-                    return Ok(self.core.lease(model.clone(), &ask, grant, false, now_ms));
+                    return Ok(self.core.lease(Arc::clone(&model), &ask, grant, false, now_ms));
                 }
                 Turn::Explore(index) => {
                     if let Some(lease) = self.core.explore(&model, &ask, index).await {

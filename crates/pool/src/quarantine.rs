@@ -1,5 +1,7 @@
 //! How buckets, keys and quota projects come back: by hand, or by the daily free check.
 
+use std::sync::Arc;
+
 use keywheel_core::{Cause, Fingerprint};
 
 use crate::{
@@ -79,7 +81,7 @@ impl Core {
                 table.clear_key(&key, now_ms);
                 self.state.roster_changed(&table);
             }
-            CheckResult::Unknown => table.check_again(&key, now_ms),
+            CheckResult::Unknown => table.checked(&key, false, now_ms),
             CheckResult::StillDead(cause) => still_dead(&mut table, &key, cause, now_ms),
         }
         drop(table);
@@ -88,14 +90,16 @@ impl Core {
 }
 
 fn still_dead(table: &mut Table, key: &Key, cause: Cause, now_ms: i64) {
-    if cause.release().is_none() {
-        return;
+    table.checked(key, true, now_ms);
+    let row = table.keys.get(&key.key.fingerprint());
+    let known = row.and_then(|row| row.standing.quarantine.as_ref());
+    if let Some(known) = known
+        && cause.release().is_some()
+    {
+        // Since when it is out stays true; only a graver cause changes how it comes back.
+        let why = Quarantined::new(cause, now_ms, known.detail.clone());
+        table.quarantine_key(key.key.fingerprint(), why);
     }
-    let Some(row) = table.keys.get(&key.key.fingerprint()) else { return };
-    let Some(known) = &row.standing.quarantine else { return };
-    // Since when it is out stays true; only a graver cause changes how it comes back.
-    let why = Quarantined::new(cause, now_ms, known.detail.clone());
-    table.quarantine_key(key.key.fingerprint(), why);
 }
 
 /// Clears keys and quota projects; also returns the quota projects whose buckets are meant.
@@ -103,7 +107,7 @@ fn clear_table(
     table: &mut Table,
     selector: &Selector,
     now_ms: i64,
-) -> (usize, Vec<std::sync::Arc<str>>) {
+) -> (usize, Vec<Arc<str>>) {
     let keys: Vec<_> = match selector {
         Selector::All => table.loaded.clone(),
         Selector::Key(fingerprint) => table.find(&fingerprint.to_string()).into_iter().collect(),
@@ -120,7 +124,7 @@ fn clear_table(
     let cleared = keys.iter().filter(|key| table.clear_key(key, now_ms)).count();
     let projects = match selector {
         Selector::All => table.projects.keys().cloned().collect(),
-        _ => keys.iter().map(|key| key.project.name.clone()).collect(),
+        _ => keys.iter().map(|key| Arc::clone(&key.project.name)).collect(),
     };
     (cleared, projects)
 }

@@ -20,7 +20,7 @@ use crate::{
         BucketStatus, CooldownStatus, KeyStatus, LimitStatus, QuarantineStatus, SameProjectHint,
         StateStatus, Used, Waiting,
     },
-    window::Amount,
+    window::{Amount, NOW},
 };
 
 impl Core {
@@ -134,7 +134,7 @@ fn bucket_status(pool: &ModelPool, bucket: &Bucket, set: &Limits, now_ms: i64) -
             })
             .collect(),
         available_at: later(at_ms, now_ms),
-        ready: at_ms == 0 && bucket.is_alive() && bucket.place != Place::Out,
+        ready: at_ms == NOW && bucket.is_alive() && bucket.place != Place::Out,
     }
 }
 

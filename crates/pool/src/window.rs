@@ -6,6 +6,9 @@
 
 use std::collections::VecDeque;
 
+/// "Now" among moments at which something can serve: before every clock.
+pub(crate) const NOW: i64 = i64::MIN;
+
 /// How long an entry counts after it was sent.
 pub(crate) const SPAN_MS: i64 = 60_500;
 
@@ -141,7 +144,7 @@ impl Window {
         self.log.iter()
     }
 
-    /// When `need` fits beside `held` (leased and not yet sent): 0 for now, `i64::MAX` when it never will while
+    /// When `need` fits beside `held` (leased and not yet sent): [`NOW`], or a moment, or `i64::MAX` when it never will while
     /// `held` is held. Call [`expire`](Self::expire) first.
     pub(crate) fn free_at(&self, need: Amount, held: Amount, rpm: u64, tpm: u64) -> i64 {
         let mut used = self.used().plus(held);
@@ -151,7 +154,7 @@ impl Window {
             fits(used.requests, need.requests, rpm) && fits(used.tokens, tokens, tpm)
         };
         if fit(&used) {
-            return 0;
+            return NOW;
         }
         // Both lists are in order of time: walk them as one until enough has left.
         let (mut ours, mut theirs) = (self.log.iter().peekable(), self.others.iter().peekable());
@@ -211,7 +214,7 @@ mod tests {
     #[test]
     fn what_is_more_than_the_limit_goes_alone() {
         let mut window = Window::default();
-        assert_eq!(window.free_at(one(5_000), Amount::default(), 15, 1_000), 0);
+        assert_eq!(window.free_at(one(5_000), Amount::default(), 15, 1_000), NOW);
         window.push(one(1), 0);
         assert_eq!(window.free_at(one(5_000), Amount::default(), 15, 1_000), 99 + SPAN_MS);
         // While something is held and may still be sent, nobody can say when.
@@ -263,12 +266,12 @@ mod tests {
             let need = Amount::new(need.0, need.1);
             let at = window.free_at(need, Amount::default(), rpm, tpm);
             prop_assert!(at != i64::MAX);
-            if at > 0 {
+            if at != NOW {
                 let mut early = window.clone();
                 early.expire(at - 1);
-                prop_assert!(early.free_at(need, Amount::default(), rpm, tpm) > 0);
+                prop_assert!(early.free_at(need, Amount::default(), rpm, tpm) != NOW);
                 window.expire(at);
-                prop_assert_eq!(window.free_at(need, Amount::default(), rpm, tpm), 0);
+                prop_assert_eq!(window.free_at(need, Amount::default(), rpm, tpm), NOW);
             }
         }
 

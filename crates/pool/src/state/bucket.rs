@@ -12,7 +12,7 @@ use crate::{
     cooldown::{self, Cooldown, FOREVER, Facts, Trouble},
     limits::{Effective, Learned, Limits},
     reset::{DaySpan, Strategies},
-    window::{Amount, Window, fits},
+    window::{Amount, NOW, Window, fits},
 };
 
 /// While the rate limit is unknown: how many calls may be in flight at first.
@@ -148,7 +148,7 @@ impl Bucket {
             limits,
             learned,
             cooldowns: Vec::new(),
-            hold_until_ms: 0,
+            hold_until_ms: NOW,
             trouble: None,
             boundary: None,
             jitter_ms,
@@ -168,8 +168,8 @@ impl Bucket {
         }
     }
 
-    /// When `need` can be served, as far as the bucket is concerned: not after `now_ms` means now;
-    /// `i64::MAX`: no moment is known. Call [`advance`](Self::advance) first.
+    /// When `need` can be served, as far as the bucket is concerned: [`NOW`], a moment after `now_ms`, or
+    /// `i64::MAX` when no moment is known. Call [`advance`](Self::advance) first.
     pub(crate) fn free_at(&self, need: &Need<'_>, now_ms: i64) -> i64 {
         let mut at = self.hold_until_ms.max(self.project.until_ms());
         if need.tools {
@@ -188,7 +188,7 @@ impl Bucket {
         }
         // Only calls in flight stand in the way, and nobody knows when they end.
         let at_the_cap = self.limits.rate_is_unknown() && self.in_flight >= self.cap;
-        if at_the_cap { i64::MAX } else { 0 }
+        if at_the_cap { i64::MAX } else { NOW }
     }
 
     /// The next live key that is not excluded, one after the other.
@@ -479,12 +479,12 @@ impl Bucket {
 
     fn refresh_hold(&mut self) {
         let concern_all = self.cooldowns.iter().filter(|known| !known.only_tools());
-        self.hold_until_ms = concern_all.map(|known| known.until_ms).max().unwrap_or(0);
+        self.hold_until_ms = concern_all.map(|known| known.until_ms).max().unwrap_or(NOW);
     }
 
     fn tools_until_ms(&self) -> i64 {
         let tools = self.cooldowns.iter().find(|known| known.only_tools());
-        tools.map_or(0, |known| known.until_ms)
+        tools.map_or(NOW, |known| known.until_ms)
     }
 
     fn turn_day(&mut self, now_ms: i64, span: DaySpan) {

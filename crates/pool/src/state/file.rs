@@ -309,7 +309,7 @@ fn read_table(table: &mut Table, file: &StateFile) -> bool {
             &mut row.standing,
             entry.generation,
             &entry.cooldowns,
-            entry.quarantine.as_ref(),
+            entry.quarantine.as_deref(),
         );
         if news {
             if let Some(key) = &row.key {
@@ -326,7 +326,7 @@ fn read_table(table: &mut Table, file: &StateFile) -> bool {
             &mut row.standing,
             entry.generation,
             &entry.cooldowns,
-            entry.quarantine.as_ref(),
+            entry.quarantine.as_deref(),
         );
         if news {
             table.settle_project(name);

@@ -8,8 +8,11 @@ use std::sync::{
 const FIRST_MS: i64 = 60_000;
 const LONGEST_MS: i64 = 30 * 60_000;
 
+/// No block: before every clock.
+const NONE: i64 = i64::MIN;
+
 /// A block of the whole host: a minute at first, doubling to half an hour.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Host {
     until_ms: AtomicI64,
     block: Mutex<Block>,
@@ -19,6 +22,12 @@ pub(crate) struct Host {
 struct Block {
     since_ms: i64,
     length_ms: i64,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self { until_ms: AtomicI64::new(NONE), block: Mutex::default() }
+    }
 }
 
 impl Host {
@@ -42,20 +51,20 @@ impl Host {
 
     /// A request sent at `sent_ms` was answered: the next block starts at a minute again.
     pub(crate) fn answered(&self, sent_ms: i64) {
-        if self.until_ms() == 0 {
+        if self.until_ms() == NONE {
             return;
         }
         let mut block = self.block.lock().unwrap_or_else(PoisonError::into_inner);
         if sent_ms > block.since_ms {
             *block = Block::default();
-            self.until_ms.store(0, Relaxed);
+            self.until_ms.store(NONE, Relaxed);
         }
     }
 
     /// Forgets a block.
     pub(crate) fn clear(&self) {
         *self.block.lock().unwrap_or_else(PoisonError::into_inner) = Block::default();
-        self.until_ms.store(0, Relaxed);
+        self.until_ms.store(NONE, Relaxed);
     }
 
     /// When the block ends, if it holds now. One that the clock left behind by going back is cut.

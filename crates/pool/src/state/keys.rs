@@ -11,7 +11,7 @@ use keywheel_core::{ApiKey, Cause, Tier};
 #[derive(Debug)]
 pub(crate) struct Project {
     pub(crate) name: Arc<str>,
-    /// Out for every model until then; 0: not out.
+    /// Out for every model until then; `i64::MIN`: not out.
     until_ms: AtomicI64,
     dead: Dead,
     clears: AtomicU32,
@@ -20,7 +20,7 @@ pub(crate) struct Project {
 
 impl Project {
     pub(crate) fn new(name: Arc<str>, paid: bool) -> Self {
-        let (until_ms, clears) = (AtomicI64::new(0), AtomicU32::new(0));
+        let (until_ms, clears) = (AtomicI64::new(i64::MIN), AtomicU32::new(0));
         Self { name, until_ms, dead: Dead::default(), clears, paid: AtomicBool::new(paid) }
     }
 

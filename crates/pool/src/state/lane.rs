@@ -52,7 +52,7 @@ impl Lane {
     }
 
     /// The bucket at `position` of the ring had its turn.
-    pub(crate) fn to_the_back(&mut self, position: usize) {
+    pub(crate) fn had_its_turn(&mut self, position: usize) {
         let index = match position {
             0 => self.ring.pop_front(),
             _ => self.ring.remove(position),

@@ -15,7 +15,7 @@ use crate::{
     limits::Limits,
     reset::{DaySpan, Strategies},
     wait::{Line, Ticket},
-    window::Amount,
+    window::{Amount, NOW},
 };
 
 /// How far back the clock may seem to go before it is taken for a step: threads read it one after the other
@@ -208,10 +208,15 @@ impl Model {
     }
 
     /// A held call of bucket `index` leaves now.
-    pub(crate) fn sent(&mut self, index: u32, amount: Amount, now_ms: i64) -> Sent {
+    pub(crate) fn sent(&mut self, index: u32, amount: Amount, now_ms: i64, rules: &Rules) -> Sent {
         let bucket = &mut self.buckets[index as usize];
         bucket.advance(now_ms, &self.day);
-        bucket.sent(amount, now_ms)
+        let sent = bucket.sent(amount, now_ms);
+        // What was held until nobody knew when now leaves the window at a moment that can be told.
+        if bucket.has_stopped() || !self.line.is_empty() {
+            self.gave_back(index, now_ms, rules);
+        }
+        sent
     }
 
     /// Finds a bucket for `ask` and holds its share, all dimensions or none; `ticket` is the caller's place
@@ -233,7 +238,7 @@ impl Model {
                 (lane == 0 || other.paid)
                     && other.affinity.is_none_or(|name| *name == bucket.project.name)
                     && bucket.has_key(other.exclude)
-                    && bucket.free_at(other, now_ms) <= now_ms
+                    && bucket.free_at(other, now_ms) == NOW
             };
             if self.line.someone_before(ask, ticket, suits) {
                 return Err(NotNow::NEVER);
@@ -243,7 +248,7 @@ impl Model {
         let Pick::Key(key) = bucket.next_key(need.exclude) else { return Err(NotNow::NEVER) };
         bucket.hold(need.amount);
         if let Some(position) = found.position {
-            self.lanes[found.lane].to_the_back(position);
+            self.lanes[found.lane].had_its_turn(position);
         }
         Ok(Grant { index: found.index, key, clears: self.buckets[found.index as usize].clears })
     }
@@ -319,7 +324,7 @@ impl Model {
         }
         bucket.advance(now_ms, &self.day);
         let place = match bucket.free_at(&Need::LEAST, now_ms) {
-            0 => Place::Ready,
+            NOW => Place::Ready,
             at => Place::Asleep(at),
         };
         lane.put(bucket, index, place);
@@ -350,7 +355,7 @@ impl Model {
         }
         bucket.advance(now_ms, &self.day);
         match bucket.free_at(need, now_ms) {
-            0 => Ok(Found { lane, position: None, index }),
+            NOW => Ok(Found { lane, position: None, index }),
             soonest_ms => Err(NotNow { soonest_ms }),
         }
     }
@@ -375,7 +380,7 @@ impl Model {
             }
             bucket.advance(now_ms, &self.day);
             let at = bucket.free_at(need, now_ms);
-            if at == 0 && bucket.has_key(need.exclude) {
+            if at == NOW && bucket.has_key(need.exclude) {
                 if rules.selection != Selection::MostRemaining {
                     return Ok(Found { lane, position: Some(position), index });
                 }
@@ -395,7 +400,7 @@ impl Model {
             if bucket.has_key(need.exclude) {
                 soonest_ms = soonest_ms.min(at);
             }
-            if least_at > 0 {
+            if least_at != NOW {
                 ring.drop_from_ring(position, bucket);
                 ring.put(bucket, index, Place::Asleep(least_at));
             } else {

@@ -94,7 +94,7 @@ impl Stand {
     }
 
     fn until_ms(&self) -> i64 {
-        self.cooldowns.iter().map(|known| known.until_ms).max().unwrap_or(0)
+        self.cooldowns.iter().map(|known| known.until_ms).max().unwrap_or(i64::MIN)
     }
 }
 
@@ -165,7 +165,7 @@ impl Table {
         if !self.projects.contains_key(name) {
             let name: Arc<str> = name.into();
             let project = Arc::new(Project::new(Arc::clone(&name), false));
-            self.projects.insert(name.clone(), ProjectRow { project, standing: Stand::default() });
+            self.projects.insert(Arc::clone(&name), ProjectRow { project, standing: Stand::default() });
         }
         &self.projects[name].project
     }
@@ -231,7 +231,8 @@ impl Table {
         }
     }
 
-    /// Takes the quarantines off whose free check is due: they are claimed until tomorrow.
+    /// Keys whose free check is due. Each is claimed for an hour: whoever checks says more by then, or somebody
+    /// else checks again. The moment of the next check only ever moves on, so that processes agree on it.
     pub(crate) fn due_checks(&mut self, now_ms: i64) -> Vec<Arc<Key>> {
         let mut due = Vec::new();
         for key in &self.loaded {
@@ -247,7 +248,7 @@ impl Table {
                 if quarantine.next_check_ms.is_none_or(|at| now_ms < at) {
                     continue;
                 }
-                quarantine.next_check_ms = Some(now_ms.saturating_add(CHECK_EVERY_MS));
+                quarantine.next_check_ms = Some(now_ms.saturating_add(CHECK_AGAIN_MS));
                 if of_project {
                     self.dirty_projects.insert(Arc::clone(&key.project.name));
                 } else {
@@ -260,18 +261,19 @@ impl Table {
         due
     }
 
-    /// A check of a key failed by itself: it is due again in an hour.
-    pub(crate) fn check_again(&mut self, key: &Key, now_ms: i64) {
-        let again_ms = now_ms.saturating_add(CHECK_AGAIN_MS);
+    /// A key was checked: the next check is due in a day, or in an hour if the check itself failed.
+    pub(crate) fn checked(&mut self, key: &Key, found_dead: bool, now_ms: i64) {
+        let wait_ms = if found_dead { CHECK_EVERY_MS } else { CHECK_AGAIN_MS };
+        let next_ms = now_ms.saturating_add(wait_ms);
         let fingerprint = key.key.fingerprint();
         let row = self.keys.get_mut(&fingerprint).map(|row| &mut row.standing);
         if let Some(quarantine) = row.and_then(|stand| stand.quarantine.as_mut()) {
-            quarantine.next_check_ms = quarantine.next_check_ms.map(|_| again_ms);
+            quarantine.next_check_ms = quarantine.next_check_ms.map(|_| next_ms);
             self.dirty_keys.insert(fingerprint);
         }
         let row = self.projects.get_mut(&key.project.name).map(|row| &mut row.standing);
         if let Some(quarantine) = row.and_then(|stand| stand.quarantine.as_mut()) {
-            quarantine.next_check_ms = quarantine.next_check_ms.map(|_| again_ms);
+            quarantine.next_check_ms = quarantine.next_check_ms.map(|_| next_ms);
             self.dirty_projects.insert(Arc::clone(&key.project.name));
         }
     }

@@ -1,6 +1,7 @@
 //! What the pool's tests share: a pool on a manual clock, and the words for calls and refusals.
 
 #![allow(dead_code, unreachable_pub, reason = "every test program uses its own part of this")]
+#![allow(clippy::unwrap_used, reason = "a test may stop")]
 
 use std::{sync::Arc, time::Duration};
 

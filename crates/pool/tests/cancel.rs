@@ -1,0 +1,141 @@
+//! Hazard: a caller goes away, at any await, and something stays taken.
+
+mod common;
+
+use std::{
+    future::Future,
+    pin::pin,
+    task::{Context, Waker},
+};
+
+use common::*;
+use keywheel_core::Usage;
+use keywheel_pool::{Ask, Limits};
+
+/// Polls a future so many times, then drops it.
+fn poll_and_drop<T>(times: usize, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    for _ in 0..times {
+        let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if let std::task::Poll::Ready(value) = polled {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn one_at_a_time() -> Fixture {
+    Fixture::with("2026-11-29T12:00:00Z", |builder| {
+        builder.keys(keys(1)).limits("*", Limits { rpm: Some(1), ..Limits::default() })
+    })
+}
+
+#[track_caller]
+fn assert_untouched(fixture: &Fixture, requests: u64) {
+    let status = fixture.pool.status();
+    assert_eq!(status.buckets[0].in_flight, 0);
+    assert_eq!(status.buckets[0].minute.requests, requests);
+    assert!(status.waiting.is_empty(), "nobody is left in the line");
+}
+
+#[test]
+fn dropping_lease_at_every_await_leaves_nothing_behind() {
+    // Before the first poll, in the line as head, in the line behind, after being woken.
+    for times in 0..3 {
+        let fixture = one_at_a_time();
+        fixture.serve();
+        let head = fixture.pool.lease(Ask::new(MODEL));
+        let mut head = pin!(head);
+        assert!(head.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(poll_and_drop(times, fixture.pool.lease(Ask::new(MODEL))).is_none());
+        fixture.clock.set(at("2026-11-29T12:01:01Z"));
+        let polled = head.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_ready(), "the head is served all the same");
+        drop(polled);
+        assert_untouched(&fixture, 0);
+        fixture.serve();
+    }
+    for times in 0..3 {
+        let fixture = one_at_a_time();
+        fixture.serve();
+        let lease = fixture.pool.lease(Ask::new(MODEL));
+        assert!(poll_and_drop(times, lease).is_none());
+        assert_untouched(&fixture, 1);
+        fixture.clock.set(at("2026-11-29T12:01:01Z"));
+        fixture.serve();
+    }
+}
+
+#[test]
+fn dropping_available_at_every_await_leaves_nothing_behind() {
+    for times in 0..3 {
+        let fixture = one_at_a_time();
+        fixture.serve();
+        assert!(poll_and_drop(times, fixture.pool.available(&Ask::new(MODEL))).is_none());
+        assert_untouched(&fixture, 1);
+    }
+}
+
+#[test]
+fn dropping_a_lease_before_sent_gives_its_share_back() {
+    let fixture = one_at_a_time();
+    drop(fixture.lease().unwrap());
+    assert_untouched(&fixture, 0);
+    fixture.serve();
+}
+
+#[test]
+fn dropping_a_lease_after_sent_keeps_it_counted() {
+    let fixture = one_at_a_time();
+    let mut lease = fixture.lease().unwrap();
+    lease.sent();
+    drop(lease);
+    assert_untouched(&fixture, 1);
+    assert!(fixture.lease().is_err());
+}
+
+#[test]
+fn dropping_the_report_of_a_refusal_loses_nothing() {
+    for times in 0..2 {
+        let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+        let mut lease = fixture.lease().unwrap();
+        lease.sent();
+        let _ = poll_and_drop(times, lease.refused(&day_spent(Some(20))));
+        assert_untouched(&fixture, 0);
+        let soonest = fixture.soonest();
+        let fixture = fixture.restart(|builder| builder.keys(keys(1)));
+        assert_eq!(fixture.soonest(), soonest);
+    }
+}
+
+#[test]
+fn dropping_a_lease_in_the_middle_of_a_panic_gives_it_back() {
+    let fixture = one_at_a_time();
+    let pool = fixture.pool.clone();
+    let panicked = std::thread::spawn(move || {
+        let _lease = pool.try_lease(&Ask::new(MODEL)).unwrap();
+        std::panic::resume_unwind(Box::new(()));
+    });
+    assert!(panicked.join().is_err());
+    assert_untouched(&fixture, 0);
+    fixture.serve();
+}
+
+#[test]
+fn a_lease_outlives_its_pool() {
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    let Fixture { clock, state, pool } = fixture;
+    let mut lease = pool.try_lease(&Ask::new(MODEL)).unwrap();
+    drop(pool);
+    lease.sent();
+    lease.served(&Usage::default());
+    let pool = open(&clock, &state, |builder| builder.keys(keys(1)));
+    assert_eq!(pool.status().buckets[0].day.requests, 1);
+}
+
+#[test]
+fn without_sent_an_outcome_still_counts() {
+    let fixture = one_at_a_time();
+    fixture.lease().unwrap().served(&Usage::default());
+    assert_untouched(&fixture, 1);
+}

@@ -1,0 +1,118 @@
+//! Hazard: a server's number is believed as it comes.
+//! <https://github.com/router-for-me/CLIProxyAPI/issues/5639>
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use keywheel_core::{Cause, Effect, Scope, Wait, Window};
+use keywheel_pool::{LimitKind, Refusal, reset};
+
+const CAUSES: [Cause; 6] = [
+    Cause::PerMinuteRequests,
+    Cause::PerMinuteTokens,
+    Cause::PerDayRequests,
+    Cause::PerDayTokens,
+    Cause::UnspecifiedQuota,
+    Cause::ToolQuota,
+];
+
+async fn stated(cause: Cause, wait: Duration) -> i64 {
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    let refusal = Refusal::new([bucket(cause, Wait::Stated(wait))]);
+    let mut lease = fixture.pool.try_lease(&keywheel_pool::Ask::new(MODEL).with_tools()).unwrap();
+    lease.sent();
+    let until = lease.refused(&refusal).await.until.unwrap();
+    (until - fixture.now()).num_milliseconds()
+}
+
+#[tokio::test]
+async fn a_delay_of_zero_still_waits() {
+    for cause in CAUSES {
+        let wait = stated(cause, Duration::ZERO).await;
+        assert!((1_000..=1_000).contains(&wait), "{cause}: {wait}");
+    }
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    let reported = fixture.pool.mark_rate_limited("KEY_1", MODEL, Some(Duration::ZERO)).await;
+    assert_eq!(reported.until, Some(fixture.now() + seconds(1)));
+}
+
+#[tokio::test]
+async fn a_delay_of_10_to_the_18_seconds_is_cut_to_what_is_legal() {
+    for cause in CAUSES {
+        for wait in [Duration::from_secs(1_000_000_000_000_000_000), Duration::MAX] {
+            let wait = stated(cause, wait).await;
+            let longest = if cause.is_per_minute() { 600_000 } else { 25 * 3_600_000 };
+            assert!((0..=longest).contains(&wait), "{cause}: {wait}");
+        }
+    }
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    let billing = Effect::new(Scope::QuotaProject, Cause::Billing, Wait::Stated(Duration::MAX));
+    let until = fixture.refuse(&Refusal::new([billing])).await.until.unwrap();
+    assert!(until <= fixture.now() + chrono::TimeDelta::days(31));
+    let host = Effect::new(Scope::Host, Cause::IpBlock, Wait::Stated(Duration::MAX));
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    let until = fixture.refuse(&Refusal::new([host])).await.until.unwrap();
+    assert_eq!(until, fixture.now() + seconds(30 * 60));
+}
+
+#[tokio::test]
+async fn no_wait_leads_into_the_past_not_even_at_the_end_of_time() {
+    for wait in [Wait::Stated(Duration::ZERO), Wait::Reset(Window::Day), Wait::Ladder] {
+        for start in ["2026-11-29T12:00:00Z", "1969-12-31T23:59:59.999Z", "9999-12-31T23:59:59Z"] {
+            let fixture = Fixture::new(1, start);
+            let refusal = Refusal::new([bucket(Cause::PerDayRequests, wait)]);
+            let until = fixture.refuse(&refusal).await.until;
+            assert!(until.unwrap() > fixture.now(), "{wait:?} at {start}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stated_wait_of_hours_is_that_buckets_own_day_boundary() {
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    let nine_hours = bucket(Cause::PerDayRequests, Wait::Stated(seconds(9 * 3_600)));
+    let refusal = Refusal { effects: vec![nine_hours], ..day_spent(Some(2)) };
+    let until = fixture.refuse(&refusal).await.until.unwrap();
+    let turns = at("2026-11-29T21:00:00Z");
+    assert!(until > turns && until <= turns + seconds(5));
+    fixture.clock.set(until);
+    fixture.serve();
+    fixture.serve();
+    // Not at midnight Pacific (08:00) but a day after the stated moment, also for a new process.
+    let fixture = fixture.restart(|builder| builder.keys(keys(1)));
+    fixture.clock.set(at("2026-11-30T09:00:00Z"));
+    let soonest = fixture.soonest();
+    assert!(soonest >= at("2026-11-30T21:00:00Z") && soonest <= at("2026-11-30T21:00:05Z"));
+    fixture.clock.set(soonest);
+    fixture.serve();
+}
+
+#[tokio::test]
+async fn a_short_hint_with_a_spent_day_does_not_shorten_the_day() {
+    // https://github.com/zzstoatzz/plyr.fm/pull/2046: classifiers say Reset(day) then; both effects come here.
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    let minute = bucket(Cause::PerMinuteRequests, Wait::Stated(seconds(5)));
+    let day = bucket(Cause::PerDayRequests, Wait::Reset(Window::Day));
+    let refusal = Refusal { named_quota: true, ..Refusal::new([minute, day]) };
+    let until = fixture.refuse(&refusal).await.until.unwrap();
+    assert!(until >= at("2026-11-30T08:00:00Z"));
+}
+
+#[tokio::test]
+async fn a_users_strategy_replaces_the_default_without_a_change_to_the_pool() {
+    let fixture = Fixture::with("2026-11-29T12:10:00Z", |builder| {
+        builder
+            .keys(keys(2))
+            .reset_strategy(LimitKind::RequestsPerDay, reset::hourly())
+            .reset_strategy(LimitKind::Unspecified, reset::fixed(seconds(7)))
+    });
+    let until = fixture.refuse(&day_spent(None)).await.until.unwrap();
+    assert!(until > at("2026-11-29T13:00:00Z") && until <= at("2026-11-29T13:00:05Z"));
+    let until = fixture.refuse(&bare()).await.until.unwrap();
+    assert_eq!(until, fixture.now() + seconds(7));
+    fixture.clock.set(at("2026-11-29T13:00:06Z"));
+    let served: std::collections::BTreeSet<_> = (0..4).map(|_| fixture.serve()).collect();
+    assert_eq!(served.len(), 2);
+}
