@@ -16,6 +16,15 @@ async fn round_robin_goes_through_quota_projects_and_then_through_their_keys() {
 }
 
 #[tokio::test]
+async fn a_key_that_dies_does_not_send_the_ring_back_to_its_start() {
+    let fixture = Fixture::new(4, "2026-11-29T12:00:00Z");
+    assert_eq!(fixture.serve(), "KEY_1");
+    fixture.refuse(&dead()).await;
+    let order: Vec<_> = (0..4).map(|_| fixture.serve()).collect();
+    assert_eq!(order, ["KEY_3", "KEY_4", "KEY_1", "KEY_3"]);
+}
+
+#[tokio::test]
 async fn most_remaining_takes_the_fullest_day() {
     let fixture = Fixture::with("2026-11-29T12:00:00Z", |builder| {
         let limits = Limits { rpd: Some(100), ..Limits::default() };

@@ -149,11 +149,17 @@ impl Model {
             bucket.keys = keys.as_slice().into();
             bucket.lane = usize::from(project.is_paid());
         }
-        // Rebuilt in the order of loading, so that the ring turns the way the owner wrote the keys down.
-        self.lanes = Default::default();
+        let turns = std::mem::take(&mut self.lanes).map(|lane| lane.ring);
         for bucket in &mut self.buckets {
             (bucket.place, bucket.in_ring) = (Place::Out, false);
         }
+        if rules.selection != Selection::Failover {
+            // Whose turn it was stays whose turn it is: a key that dies does not send the ring to its start.
+            for index in turns.into_iter().flatten() {
+                self.place(index, now_ms, rules);
+            }
+        }
+        // The others in the order of loading, so that the ring turns the way the owner wrote the keys down.
         let mut chosen = [false; 2];
         for (project, _) in projects {
             let index = self.places[&project.name];
