@@ -44,9 +44,9 @@ pub(super) fn suspended_project(case: &Case<'_>) -> Option<Finding> {
         .or_else(|| {
             case.says_of_the_caller(&[
                 "has been suspended",
-                "denied access",
-                "has been deleted",
-                "has been deactivated",
+                "been denied access",
+                "project has been deleted",
+                "account has been deactivated",
                 "organization has been restricted",
                 "organization has been disabled",
             ])
