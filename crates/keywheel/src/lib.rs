@@ -19,6 +19,8 @@
 //! | what was tried on the way to an answer | [`Reply::attempts`] |
 //! | how to answer when every key is spent | [`GeminiBuilder::on_exhausted`] |
 //! | the pool under somebody else's client | [`Pool`] |
+//! | when limits come back, and how to say it otherwise | [`reset`] |
+//! | how to test your own program without a network | [`testing`], [`ManualClock`] |
 
 mod attempt;
 mod builder;
@@ -30,15 +32,25 @@ mod reply;
 mod time;
 mod weigh;
 
-pub use keywheel_core::{ApiKey, Cause, Clock, ManualClock, QuotaDay, SystemClock, Usage};
+pub use keywheel_core::{
+    ApiKey, Cause, Clock, Fingerprint, ManualClock, QuotaDay, SystemClock, Usage,
+};
 pub use keywheel_pool::{
-    Ask, Exhausted, ExhaustedKind, KeySpec, LimitKind, Limits, MemoryState, Pool, Reason,
-    ResetStrategy, Selection, StateLocation, keys::KeyLoader,
+    Ask, Exhausted, ExhaustedKind, KeySpec, Lease, LimitKind, Limits, MemoryState, Pool,
+    PoolBuilder, PoolError, PoolStatus, Reason, ResetStrategy, Selection, Selector, Source,
+    StateError, StateLocation,
+    keys::{KeyLoader, KeyNote, KeysError},
+    reset,
 };
 pub use keywheel_provider::{
-    api::{Content, GenerateRequest, GenerateResponse, Part},
+    Transport,
+    api::{
+        Candidate, Content, FinishReason, FunctionCall, FunctionResponse, GenerateRequest,
+        GenerateResponse, Part, ThinkingConfig,
+    },
     classify::{Kind, Verdict},
     http::Timeouts,
+    testing,
 };
 
 pub use self::{

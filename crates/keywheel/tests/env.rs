@@ -227,4 +227,12 @@ async fn child() {
         gemini.generate(MODEL, "hi").await.unwrap();
     }
     gemini.flush().await.unwrap();
+
+    // A setting wins over the environment, which names the simulator.
+    let script = Script::new();
+    script.reply(Scripted::text("Hello"));
+    let builder = Gemini::builder().state(StateLocation::None).transport(Arc::new(script.clone()));
+    let elsewhere = builder.base_url("http://elsewhere.invalid").build().await.unwrap();
+    elsewhere.generate(MODEL, "hi").await.unwrap();
+    assert!(script.requests()[0].url.starts_with("http://elsewhere.invalid/"));
 }

@@ -97,8 +97,8 @@ fn echoes(key: &ApiKey) -> Vec<(&'static str, Scripted)> {
         ("a fault at the cut", reply(400, &error(400, "INVALID_ARGUMENT", &long, Value::Null))),
         ("a fault, encoded", reply(400, &error(400, "INVALID_ARGUMENT", &later, Value::Null))),
         ("a missing model", reply(404, &error(404, "NOT_FOUND", &said, Value::Null))),
-        ("a quota", reply(429, &error(429, "RESOURCE_EXHAUSTED", &said, violation))),
-        ("a project", reply(403, &error(403, "PERMISSION_DENIED", "no", consumer))),
+        ("a quota", reply(429, &error(429, "RESOURCE_EXHAUSTED", &said, violation.clone()))),
+        ("a project", reply(403, &error(403, "PERMISSION_DENIED", "no", consumer.clone()))),
         ("a failure", reply(503, &error(503, "UNAVAILABLE", &said, Value::Null))),
         ("a page", Scripted::status(502).piece(format!("<html>{said}</html>"))),
         ("no JSON", Scripted::json(200, format!("{secret} is not JSON"))),
@@ -114,6 +114,20 @@ fn echoes(key: &ApiKey) -> Vec<(&'static str, Scripted)> {
             Scripted::events([
                 part("Hel", None, (8, 1)),
                 error(403, "PERMISSION_DENIED", &said, Value::Null),
+            ]),
+        ),
+        (
+            "a stream that breaks over a quota",
+            Scripted::events([
+                part("Hel", None, (8, 1)),
+                error(429, "RESOURCE_EXHAUSTED", &said, violation.clone()),
+            ]),
+        ),
+        (
+            "a stream that breaks over a project",
+            Scripted::events([
+                part("Hel", None, (8, 1)),
+                error(403, "PERMISSION_DENIED", "no", consumer.clone()),
             ]),
         ),
         ("a stream that begins badly", {
@@ -155,62 +169,71 @@ impl Log {
     }
 }
 
+/// What a whole call hands out.
+fn whole(rig: &Rig) -> String {
+    let fault = match rig.run(rig.gemini.generate(MODEL, "hi")) {
+        Ok(reply) => return printed(&reply.attempts()),
+        Err(fault) => fault,
+    };
+    let body = match &fault {
+        Error::Rejected { rejected, .. } => rejected.body.as_str(),
+        _ => "",
+    };
+    let attempts: String = fault.attempts().iter().map(ToString::to_string).collect();
+    [&all_of(&fault), &printed(&fault.attempts()), &*attempts, body].concat()
+}
+
+/// What a streamed call hands out.
+fn streamed(rig: &Rig) -> String {
+    let mut stream = match rig.run(rig.gemini.stream(MODEL, "hi")) {
+        Ok(stream) => stream,
+        Err(fault) => return all_of(&fault),
+    };
+    let mut seen = printed(&stream);
+    while let Some(part) = rig.run(stream.next()) {
+        if let Err(fault) = part {
+            seen += &all_of(&fault);
+        }
+    }
+    seen + &printed(&stream)
+}
+
 #[test]
 fn no_error_note_log_or_state_repeats_a_key_that_a_reply_repeats() {
     for key in keys() {
         for (what, echo) in echoes(&key) {
-            let (log, _guard) = Log::start();
-            let memory = MemoryState::new();
-            let spec = KeySpec::new(key.clone(), label(1));
-            let none = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-            let rig = Rig::built(
-                0,
-                |pool| pool.keys([spec]).state(StateLocation::Memory(memory.clone())),
-                |client| client.retry(none).without_daily_checks(),
-            );
-            rig.script.otherwise(move |_| echo.clone());
-
-            let whole = rig.run(rig.gemini.generate(MODEL, "hi"));
-            let mut seen = String::new();
-            match &whole {
-                // A stream's first event is a whole answer to those who did not ask for a stream.
-                Ok(reply) => seen += &printed(&reply.attempts()),
-                Err(fault) => {
-                    seen += &all_of(fault);
-                    seen += &printed(&fault.attempts());
-                    let displayed: Vec<_> =
-                        fault.attempts().iter().map(ToString::to_string).collect();
-                    seen += &displayed.concat();
-                    if let Error::Rejected { rejected, .. } = fault {
-                        seen += &rejected.body;
-                    }
-                }
+            for call in [whole, streamed] {
+                check(&key, what, echo.clone(), call);
             }
-            match rig.run(rig.gemini.stream(MODEL, "hi")) {
-                Ok(mut stream) => {
-                    seen += &printed(&stream);
-                    while let Some(part) = rig.run(stream.next()) {
-                        if let Err(fault) = part {
-                            seen += &all_of(&fault);
-                        }
-                    }
-                    seen += &printed(&stream);
-                }
-                Err(fault) => seen += &all_of(&fault),
-            }
-            assert_clean(&format!("{what}, what is handed out"), &seen, &key);
-
-            let status = rig.gemini.status();
-            seen = printed(&status) + &serde_json::to_string(&status).unwrap();
-            assert_clean(&format!("{what}, the status"), &seen, &key);
-            let all = printed(&rig.gemini) + &printed(rig.gemini.pool());
-            assert_clean(&format!("{what}, the client itself"), &all, &key);
-            rig.run(rig.gemini.flush()).unwrap();
-            assert_clean(&format!("{what}, the state"), &(memory.json() + &printed(&memory)), &key);
-            assert!(!rig.script.requests().is_empty(), "{what}: nothing was sent");
-            assert_clean(&format!("{what}, the log"), &log.text(), &key);
         }
     }
+}
+
+fn check(key: &ApiKey, what: &str, echo: Scripted, call: fn(&Rig) -> String) {
+    let (log, _guard) = Log::start();
+    let memory = MemoryState::new();
+    let none = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+    let rig = Rig::built(
+        0,
+        |pool| {
+            let spec = KeySpec::new(key.clone(), label(1));
+            pool.keys([spec]).state(StateLocation::Memory(memory.clone()))
+        },
+        |client| client.retry(none),
+    );
+    rig.script.otherwise(move |_| echo.clone());
+    let seen = call(&rig);
+    assert_eq!(rig.script.requests().len(), 1, "{what}");
+    assert_clean(&format!("{what}, what is handed out"), &seen, key);
+
+    let status = rig.gemini.status();
+    let status = printed(&status) + &serde_json::to_string(&status).unwrap();
+    assert_clean(&format!("{what}, the status"), &status, key);
+    let client = printed(&rig.gemini) + &printed(rig.gemini.pool());
+    assert_clean(&format!("{what}, the client itself"), &client, key);
+    rig.run(rig.gemini.flush()).unwrap();
+    assert_clean(&format!("{what}, the state"), &(memory.json() + &printed(&memory)), key);
+    assert_clean(&format!("{what}, the log"), &log.text(), key);
 }
 
 /// Sockets, the HTTP client's own logs, and a state file on disk.

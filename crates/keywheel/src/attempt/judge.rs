@@ -47,7 +47,6 @@ fn take_out(key: &ApiKey, verdict: &mut Verdict) {
     };
     clean(&mut verdict.message);
     verdict.evidence.iter_mut().for_each(clean);
-    verdict.project_number.iter_mut().for_each(clean);
     for limit in &mut verdict.limits {
         [&mut limit.model, &mut limit.quota_id, &mut limit.metric]
             .into_iter()
