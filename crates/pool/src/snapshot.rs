@@ -75,7 +75,7 @@ impl Core {
             ok: health.error.is_none(),
             last_saved: health.saved_at,
             last_error: health.error,
-            notes: self.notes.iter().map(ToString::to_string).collect(),
+            notes: self.notes.iter().chain(&health.notes).map(ToString::to_string).collect(),
         }
     }
 }

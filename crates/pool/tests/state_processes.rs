@@ -223,9 +223,14 @@ fn a_cooldown_of_one_process_holds_in_another_within_a_quarter_second() {
     let (_folder, file) = folder();
     let pool = pool(&file);
     let mut reporter = Process::start("process", "reporter", &file, None);
-    let model = reporter.hear().unwrap();
-    let began = std::time::Instant::now();
-    eventually("seen", || cooling(&pool, &model) == 1);
-    // 250 ms are promised; as much again for a busy machine.
-    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+    let mut rounds = Vec::new();
+    for _ in 0..5 {
+        let model = reporter.hear().unwrap();
+        let began = std::time::Instant::now();
+        eventually("seen", || cooling(&pool, &model) == 1);
+        rounds.push(began.elapsed());
+    }
+    // The middle one: a round in which the machine was busy proves nothing.
+    rounds.sort();
+    assert!(rounds[2] < Duration::from_millis(250), "{rounds:?}");
 }

@@ -49,6 +49,8 @@ pub(super) struct Book {
     started_at: At,
     live: Option<Live>,
     kept_aside: u32,
+    /// What happened since it was opened that the owner should know.
+    notes: Vec<StateNote>,
     /// The file needs writing although nothing changed here: it was torn.
     repair: bool,
     /// This is the last flush.
@@ -100,6 +102,7 @@ impl Book {
             started_at,
             live: None,
             kept_aside: 0,
+            notes: Vec::new(),
             repair: false,
             leaving: false,
         };
@@ -115,6 +118,11 @@ impl Book {
     /// True when something waits to be written, be it for the second time.
     pub(super) fn has_pending(&self) -> bool {
         self.repair || !self.pending.is_empty()
+    }
+
+    /// What happened since the last call that the owner should know.
+    pub(super) fn take_notes(&mut self) -> Vec<StateNote> {
+        std::mem::take(&mut self.notes)
     }
 
     /// Adds what the pool has to say.
@@ -237,7 +245,9 @@ impl Book {
             }
             Found::Bad(fault) if self.kept_aside < MOST_KEPT_ASIDE => {
                 let kept = self.keep_aside().map_err(disk("keep a bad state file aside"))?;
-                tracing::warn!(kept = %kept.display(), "the state file {fault}; it was kept aside");
+                let note = StateNote::KeptAside { kept, fault: fault.to_string() };
+                tracing::warn!("{note}");
+                self.notes.push(note);
                 Ok(false)
             }
             Found::Bad(fault) => Err(Trouble::Contested(fault)),

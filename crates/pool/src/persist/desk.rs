@@ -13,7 +13,7 @@ use std::{
 use keywheel_core::clock::from_unix_ms;
 use tokio::sync::oneshot;
 
-use super::StateHealth;
+use super::{StateHealth, StateNote};
 
 /// Shared by the callers, the thread that writes and the thread that answers those who waited long
 /// enough.
@@ -164,6 +164,11 @@ impl Desk {
         let mut state = self.lock();
         state.health.failing_since.get_or_insert(from_unix_ms(now_ms));
         state.health.error = Some(fault.to_string());
+    }
+
+    /// Tells the owner. There are few: a process keeps only so many files aside.
+    pub(super) fn note(&self, notes: Vec<StateNote>) {
+        self.lock().health.notes.extend(notes);
     }
 
     /// The writing thread is gone: nobody will be served any more.

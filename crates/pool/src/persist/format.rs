@@ -4,7 +4,7 @@
 //! and so are unknown causes, dimensions and sources. Everything that is read here came from a file
 //! that anybody may have edited: [`tidy::make_sane`](super::tidy::make_sane) comes before any use.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{borrow::Cow, fmt};
 
 use chrono::NaiveDate;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -13,6 +13,7 @@ use keywheel_core::{Cause, Dimension, Fingerprint};
 
 use super::{
     record::record,
+    table::Table,
     time::At,
     words::{LimitOrigin, Small, WaitSource, Word},
 };
@@ -34,11 +35,11 @@ record! {
             /// The processes (pools, to be exact) that count in this file now.
             writers: Small<Box<str>, WriterEntry>,
             /// What is known of each key.
-            keys: BTreeMap<Fingerprint, KeyEntry>,
+            keys: Table<Fingerprint, KeyEntry>,
             /// What is known of whole quota projects.
-            projects: BTreeMap<Box<str>, ProjectEntry>,
+            projects: Table<Box<str>, ProjectEntry>,
             /// What is known of each (quota project, model).
-            buckets: BTreeMap<BucketKey, BucketEntry>,
+            buckets: Table<BucketKey, BucketEntry>,
         }
         spoken {}
     }
@@ -74,7 +75,7 @@ record! {
             /// at every save.
             available_at: Option<At>,
             /// Out of use until cleared.
-            quarantine: Option<Quarantine>,
+            quarantine: Option<Box<Quarantine>>,
         }
         spoken {
             /// How often it was cleared; see [`BucketEntry::generation`].
@@ -92,7 +93,7 @@ record! {
     pub(crate) struct ProjectEntry {
         always {
             /// Out of use until cleared.
-            quarantine: Option<Quarantine>,
+            quarantine: Option<Box<Quarantine>>,
         }
         spoken {
             /// How often it was cleared; see [`BucketEntry::generation`].
@@ -124,7 +125,7 @@ record! {
 }
 
 record! {
-    /// What is known of one (quota project, model).
+    /// What is known of one (quota project, model). Small, since there may be 50,000 of them.
     pub(crate) struct BucketEntry {
         always {
             /// How often it was cleared. The cooldowns of a higher generation replace those of a
@@ -135,16 +136,16 @@ record! {
         }
         spoken {
             /// What was used in the quota day.
-            day: Option<DayEntry>,
+            day: Option<Box<DayEntry>>,
             /// What was used in the last minute.
-            minute: Option<MinuteEntry>,
+            minute: Option<Box<MinuteEntry>>,
             /// The limits that replies named.
             limits: Small<Word<Dimension>, LimitEntry>,
             /// When it was last cleared: a generation is kept for 30 days, for those who still have
             /// an old copy.
             cleared_at: Option<At>,
             /// The bucket's own day boundary, where a reply stated one.
-            boundary: Option<Boundary>,
+            boundary: Option<Box<Boundary>>,
         }
     }
 }

@@ -152,7 +152,7 @@ fn lasts_longer(ours: &CooldownEntry, there: &CooldownEntry) -> bool {
     end(ours) > end(there)
 }
 
-fn merge_quarantine(base: &mut Option<Quarantine>, ours: Option<&Quarantine>, taken: Taken) {
+fn merge_quarantine(base: &mut Option<Box<Quarantine>>, ours: Option<&Quarantine>, taken: Taken) {
     match taken {
         Taken::Theirs => return,
         Taken::Ours => *base = None,
@@ -160,13 +160,13 @@ fn merge_quarantine(base: &mut Option<Quarantine>, ours: Option<&Quarantine>, ta
     }
     let Some(ours) = ours else { return };
     let Some(there) = base else {
-        *base = Some(ours.clone());
+        *base = Some(Box::new(ours.clone()));
         return;
     };
     let next_check_at = there.next_check_at.max(ours.next_check_at);
     if weight(ours) > weight(there) {
         let extra = std::mem::take(&mut there.extra);
-        *there = Quarantine { extra, ..ours.clone() };
+        **there = Quarantine { extra, ..ours.clone() };
     }
     there.next_check_at = next_check_at;
 }
@@ -201,26 +201,27 @@ fn merge_bucket(entry: &mut BucketEntry, ours: &BucketChange, writer: &str, now_
     if let Some(boundary) = &ours.boundary
         && entry.boundary.as_ref().is_none_or(|there| there.at < boundary.at)
     {
-        entry.boundary = Some(boundary.clone());
+        entry.boundary = Some(Box::new(boundary.clone()));
     }
 }
 
-fn merge_day(base: &mut Option<DayEntry>, ours: &DayChange, writer: &str) {
-    let there = base.get_or_insert_with(|| DayEntry {
-        date: ours.date,
-        began_at: ours.began_at,
-        ..DayEntry::default()
-    });
+fn merge_day(base: &mut Option<Box<DayEntry>>, ours: &DayChange, writer: &str) {
+    let used = ours.requests > 0 || ours.tokens > 0;
+    let there = match base {
+        Some(there) => there,
+        // Nothing to tell.
+        None if !used && !ours.explore => return,
+        None => base.insert(Box::new(begin(ours))),
+    };
     let order = (ours.date, ours.began_at);
     if there.order() > order {
         return;
     }
     if there.order() < order {
         let extra = std::mem::take(&mut there.extra);
-        *there =
-            DayEntry { date: ours.date, began_at: ours.began_at, extra, ..DayEntry::default() };
+        **there = DayEntry { extra, ..begin(ours) };
     }
-    if ours.requests > 0 || ours.tokens > 0 || there.by.find(writer).is_some() {
+    if used || there.by.find(writer).is_some() {
         // Ours replaces, it is not the larger that wins: a refused request is given back.
         let counts: &mut Counts = there.by.entry(writer);
         counts.requests = ours.requests;
@@ -232,7 +233,11 @@ fn merge_day(base: &mut Option<DayEntry>, ours: &DayChange, writer: &str) {
     }
 }
 
-fn merge_minute(base: &mut Option<MinuteEntry>, ours: &BucketChange, writer: &str) {
+fn begin(ours: &DayChange) -> DayEntry {
+    DayEntry { date: ours.date, began_at: ours.began_at, ..DayEntry::default() }
+}
+
+fn merge_minute(base: &mut Option<Box<MinuteEntry>>, ours: &BucketChange, writer: &str) {
     if !ours.minute.is_empty() {
         base.get_or_insert_default().by.insert(writer.into(), ours.minute.clone());
         return;

@@ -28,6 +28,7 @@ mod merge;
 mod persister;
 mod record;
 mod restore;
+mod table;
 mod tidy;
 mod time;
 mod words;
@@ -72,10 +73,12 @@ pub enum StateLocation {
 }
 
 /// Something about the state file that its owner should know. `Display` says it in a sentence.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StateNote {
-    /// The file could not be used and was kept aside; the pool started empty.
+    /// The file could not be used and was kept aside. At the start the pool is empty then; later it
+    /// writes all it knows to a new file.
     KeptAside {
         /// Where the file is now.
         kept: PathBuf,
@@ -96,7 +99,7 @@ impl fmt::Display for StateNote {
         match self {
             Self::KeptAside { kept, fault } => write!(
                 f,
-                "the state file {fault}; it was kept as {} and the pool started empty",
+                "the state file {fault}; it was kept as {} and a new one begun",
                 kept.display()
             ),
             Self::Unusable { path: Some(path), fault } => write!(
@@ -125,6 +128,8 @@ pub struct StateHealth {
     pub error: Option<String>,
     /// When that began.
     pub failing_since: Option<DateTime<Utc>>,
+    /// What happened to the file since it was opened, such as another one kept aside.
+    pub notes: Vec<StateNote>,
 }
 
 /// The state could not be written in time. The attempts go on in the background.

@@ -12,12 +12,12 @@ use super::{
 #[must_use]
 pub(super) fn own_part(known: &StateFile, writer: &str) -> Changes {
     let keys = known.keys.iter().map(|(fingerprint, entry)| {
-        let standing = standing(entry.generation, &entry.cooldowns, entry.quarantine.as_ref());
+        let standing = standing(entry.generation, &entry.cooldowns, entry.quarantine.as_deref());
         let (label, project) = (entry.label.clone(), entry.project.clone());
         (*fingerprint, KeyChange { label, project, standing })
     });
     let projects = known.projects.iter().map(|(project, entry)| {
-        let quarantine = entry.quarantine.as_ref();
+        let quarantine = entry.quarantine.as_deref();
         ((&**project).into(), standing(entry.generation, &entry.cooldowns, quarantine))
     });
     let buckets = known.buckets.iter().map(|(key, entry)| (key.clone(), bucket(entry, writer)));
@@ -48,7 +48,7 @@ fn bucket(entry: &BucketEntry, writer: &str) -> BucketChange {
         day,
         minute: minute.cloned().unwrap_or_default(),
         limits: entry.limits.known().map(|(dimension, limit)| (dimension, limit.clone())).collect(),
-        boundary: entry.boundary.clone(),
+        boundary: entry.boundary.as_deref().cloned(),
     }
 }
 

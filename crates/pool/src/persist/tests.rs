@@ -248,13 +248,23 @@ fn counters_are_on_disk_soon_without_anybody_waiting() {
     let (_folder, path) = folder();
     let desk = Desk::at(&path);
     assert!(desk.commit(used(1)));
-    desk.say(used(2));
-    let began = Instant::now();
-    desk.persister.mark_dirty();
-    assert!(began.elapsed() < Duration::from_millis(5), "the caller waited");
-    eventually(|| requests(&read(&path)) == 2);
-    // 250 ms are promised; as much again for a busy machine.
-    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+    let rounds = (2..7).map(|round| {
+        desk.say(used(round));
+        let began = Instant::now();
+        desk.persister.mark_dirty();
+        assert!(began.elapsed() < Duration::from_millis(5), "the caller waited");
+        eventually(|| requests(&read(&path)) == round);
+        began.elapsed()
+    });
+    let median = median(rounds);
+    assert!(median < Duration::from_millis(250), "{median:?}");
+}
+
+/// The middle of some times: one round in which the machine was busy proves nothing.
+fn median(times: impl Iterator<Item = Duration>) -> Duration {
+    let mut times: Vec<_> = times.collect();
+    times.sort();
+    times[times.len() / 2]
 }
 
 #[test]

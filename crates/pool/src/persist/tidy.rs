@@ -39,11 +39,11 @@ pub(crate) fn make_sane(file: &mut StateFile, waits: &Waits, now_ms: i64) {
     for entry in file.keys.values_mut() {
         not_later(entry.seen_at.get_or_insert(At(now_ms)));
         bound_all(&mut entry.cooldowns, waits, now_ms);
-        bound_quarantine(entry.quarantine.as_mut(), latest, now_ms);
+        bound_quarantine(entry.quarantine.as_deref_mut(), latest, now_ms);
     }
     for entry in file.projects.values_mut() {
         bound_all(&mut entry.cooldowns, waits, now_ms);
-        bound_quarantine(entry.quarantine.as_mut(), latest, now_ms);
+        bound_quarantine(entry.quarantine.as_deref_mut(), latest, now_ms);
     }
     for bucket in file.buckets.values_mut() {
         bound_all(&mut bucket.cooldowns, waits, now_ms);

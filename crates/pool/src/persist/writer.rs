@@ -149,7 +149,9 @@ impl Run {
             return;
         }
         let desk = Arc::clone(&self.desk);
-        match self.book.flush(|| desk.is_stopping()) {
+        let flushed = self.book.flush(|| desk.is_stopping());
+        self.desk.note(self.book.take_notes());
+        match flushed {
             Ok(others_wrote) => {
                 self.pace.succeeded(began, monotonic());
                 // Before the answer: who asked for an exploration looks whether it was granted.

@@ -176,7 +176,7 @@ proptest! {
             last.insert(writer, requests);
             file = merge(file, &used(requests), writer, NOW);
         }
-        let day = |file: &StateFile| file.bucket("p", "m").unwrap().day.clone().unwrap();
+        let day = |file: &StateFile| file.bucket("p", "m").unwrap().day.clone().unwrap_or_default();
         prop_assert_eq!(day(&file).others("").requests, last.values().sum::<u64>());
         // However many of them are dead by now.
         tidy::fold(&mut file, &["wa".into(), "wc".into()]);

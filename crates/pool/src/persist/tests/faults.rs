@@ -156,6 +156,8 @@ fn a_file_torn_under_a_running_pool_is_kept_aside_and_written_anew_with_all_it_k
             .is_ok_and(|text| parse(&text).is_ok_and(|file| has(&file, Cause::PerDayRequests)))
     });
     assert!(siblings(&path).iter().any(|name| name.contains(".bad-")));
+    let kept = |notes: &[StateNote]| matches!(notes, [StateNote::KeptAside { .. }]);
+    eventually(|| kept(&desk.persister.health().notes));
 }
 
 #[test]
