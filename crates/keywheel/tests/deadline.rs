@@ -136,6 +136,26 @@ fn nothing_is_sent_once_the_deadline_has_come() {
     rig.assert_balanced();
 }
 
+/// A key that comes free with less time left than an answer takes would be spent for nothing.
+#[test]
+fn a_key_that_comes_free_too_late_for_an_answer_is_not_waited_for() {
+    let answer = || Scripted::text("Hello").after(Duration::from_secs(5));
+    let rig = Rig::new(1);
+    for _ in 0..10 {
+        rig.script.reply(answer());
+        rig.run(rig.gemini.generate(MODEL, "hi")).unwrap();
+    }
+    rig.script.reply(minute_full(15, 28));
+    let before = rig.clock.now();
+    let call = rig.gemini.generate(MODEL, "hi").deadline(Duration::from_secs(30));
+    let error = rig.run(call).unwrap_err();
+    assert!(matches!(error, Error::Exhausted { .. }), "{error}");
+    assert_eq!(rig.clock.now(), before, "it is said at once");
+    assert_eq!(rig.counted(MODEL), 10, "and takes nothing");
+    rig.script.reply(answer());
+    rig.run(rig.gemini.generate(MODEL, "hi").deadline(Duration::from_secs(60))).unwrap();
+}
+
 #[test]
 fn deadlines_beyond_the_calendar_do_not_overflow() {
     let tomorrow = Duration::from_secs(86_400);
