@@ -13,8 +13,9 @@ use std::{
     time::Duration,
 };
 
-/// How long to pause between two attempts: at first, and at most.
-const PAUSES_MS: (u64, u64) = (1, 20);
+/// How long to pause between two attempts: at first, and at most. Not longer than others hold it, or
+/// whoever waits longest would come last.
+const PAUSES_MS: (u64, u64) = (1, 4);
 
 /// Held while it lives.
 #[derive(Debug)]

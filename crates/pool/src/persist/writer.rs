@@ -11,7 +11,7 @@ use keywheel_core::Clock;
 
 use super::{
     StateError, StateHealth,
-    book::Book,
+    book::{Book, Trouble},
     changes::Shared,
     desk::{Call, Desk, monotonic},
 };
@@ -159,7 +159,10 @@ impl Run {
                 self.desk.succeed(ticket, Some(self.clock.unix_ms()));
             }
             Err(trouble) => {
-                self.pace.failed(began, monotonic());
+                let ended = monotonic();
+                // Waiting for the lock is no work to rest from.
+                let waited = matches!(trouble, Trouble::Locked);
+                self.pace.failed(if waited { ended } else { began }, ended);
                 self.desk.fail(&trouble, self.clock.unix_ms());
                 self.look();
             }
