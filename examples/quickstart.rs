@@ -66,7 +66,7 @@ async fn main() -> Result<(), Failure> {
         }
     }
     demo::print_learned(&gemini);
-    let (served, refused) = (demo::served(&server), server.world().stats().refused());
+    let (served, refused) = (demo::served(&server), demo::refused(&server));
     println!("\nRequests sent: {served} served, {refused} refused.");
     gemini.flush().await?;
     Ok(())

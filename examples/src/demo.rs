@@ -113,6 +113,14 @@ pub fn served(server: &SimServer) -> u64 {
     server.world().stats().served().saturating_sub(1)
 }
 
+/// What the simulator answered with anything but an answer.
+#[must_use]
+pub fn refused(server: &SimServer) -> u64 {
+    let stats = server.world().stats();
+    let of_keys = stats.keys.values().map(|tally| tally.refused + tally.rejected).sum::<u64>();
+    of_keys + stats.strangers
+}
+
 /// What the state file counts as sent on this quota day, all writers together.
 ///
 /// # Errors
