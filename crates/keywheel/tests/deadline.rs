@@ -194,6 +194,24 @@ fn known_limits_are_waited_for_without_a_refusal() {
     assert!(waited >= secs(60) && waited < secs(65), "{waited}");
 }
 
+/// One key is spent for the day, the other has all the calls in flight that an unknown limit allows: the third call
+/// is served by it in seconds. The spent key's tomorrow is no reason to give up.
+#[test]
+fn a_key_that_is_only_busy_is_waited_for_although_the_others_are_out_until_tomorrow() {
+    let rig = Rig::new(2);
+    let spent = fingerprint(1);
+    rig.script.otherwise(move |request| {
+        let served = Scripted::text("Hello").after(Duration::from_secs(5));
+        if request.key == Some(spent) { day_spent(20) } else { served }
+    });
+    let calls = (0..6).map(|_| rig.gemini.generate(MODEL, "hi").into_future());
+    let replies = rig.run(futures_util::future::join_all(calls));
+    for reply in replies {
+        assert!(reply.is_ok(), "{}", reply.unwrap_err());
+    }
+    rig.assert_balanced();
+}
+
 #[test]
 fn a_deadline_counts_from_the_first_await() {
     let rig = Rig::new(1);

@@ -154,7 +154,10 @@ impl Core {
             return Turn::Explore(index);
         }
         let soonest_ms = not_now.soonest_ms;
-        let too_late = soonest_ms != i64::MAX
+        // An answer that comes in may make room sooner than any moment that is known.
+        let hopeful = !blocked && state.waits_for_an_answer(ask);
+        let too_late = !hopeful
+            && soonest_ms != i64::MAX
             && deadline_ms.is_some_and(|deadline_ms| deadline_ms < soonest_ms);
         if too_late || soonest_ms == i64::MAX && !self.can_ever(&state, ask) {
             return Turn::Out(self.explain(&mut state, ask, not_now, now_ms));
@@ -162,7 +165,8 @@ impl Core {
         if standing == Standing::Behind {
             return Turn::Wait(None);
         }
-        state.line.send_away(ask, ticket, now_ms, soonest_ms);
+        let hopeless_before_ms = if hopeful { i64::MAX } else { soonest_ms };
+        state.line.send_away(ask, ticket, now_ms, hopeless_before_ms);
         let first_deadline_ms = state.line.first_deadline(ask).unwrap_or(i64::MAX);
         let until_ms = soonest_ms.min(first_deadline_ms);
         Turn::Wait((until_ms != i64::MAX).then_some(until_ms))

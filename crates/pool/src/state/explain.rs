@@ -66,6 +66,22 @@ impl Model {
         })
     }
 
+    /// Some bucket that the ask may use is kept from serving by nothing but its calls in flight.
+    pub(crate) fn waits_for_an_answer(&self, ask: &Ask) -> bool {
+        let waits = |index: u32| {
+            let bucket = &self.buckets[index as usize];
+            bucket.in_flight > 0 && bucket.has_key(&ask.exclude)
+        };
+        let lanes = self.lanes().iter().take(1 + usize::from(ask.allow_paid));
+        let mut open = lanes.flat_map(|lane| lane.sleepers.range((i64::MAX, 0)..));
+        match &ask.affinity {
+            None => open.any(|(_, index)| waits(*index)),
+            Some(name) => self
+                .find_bucket(name)
+                .is_some_and(|own| open.any(|(_, index)| *index == own) && waits(own)),
+        }
+    }
+
     fn has_keys_for(&self, ask: &Ask) -> bool {
         self.buckets.iter().any(|bucket| may_use(bucket, ask))
     }
