@@ -3,13 +3,13 @@
 //!
 //! | to know | look in |
 //! |---|---|
-//! | what stands in the file | [`format`], and `docs/state-file.md` for people |
+//! | what stands in the file | [`mod@format`], and `docs/state-file.md` for people |
 //! | how it looks | [`layout`] |
 //! | what the pool hands over and hears back | [`changes`] |
 //! | how changes of several processes come together | [`merge`] |
 //! | what is dropped, bounded, folded | [`tidy`], [`bounds`] |
 //! | where the file is | [`location`] |
-//! | how it is read and replaced, and who may do so | [`file`], [`lock`] |
+//! | how it is read and replaced, and who may do so | [`mod@file`], [`lock`] |
 //! | one flush from end to end | [`book`] |
 //! | when to flush, and who hears of it | [`writer`], [`desk`] |
 //! | the pool's side of all this | [`persister`], [`memory`] |
