@@ -61,6 +61,13 @@ pub(crate) fn label(number: usize) -> String {
     format!("GEMINI_API_KEY_{number}")
 }
 
+/// Prints what is logged as `RUST_LOG` asks, so that a search of the whole run's output sees it.
+pub(crate) fn follow_rust_log() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    // Another test of the same program was first: the same subscriber is in place.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).try_init();
+}
+
 /// A client over a script, on a clock that is moved by hand.
 pub(crate) struct Rig {
     pub(crate) clock: ManualClock,
@@ -80,6 +87,7 @@ impl Rig {
         pool: impl FnOnce(PoolBuilder) -> PoolBuilder,
         client: impl FnOnce(GeminiBuilder) -> GeminiBuilder,
     ) -> Self {
+        follow_rust_log();
         let clock = ManualClock::at(at(NOON));
         let script = Script::new().with_clock(Arc::new(clock.clone()));
         let builder = Pool::builder()
