@@ -79,7 +79,7 @@ impl Core {
         let last_ms = state.last_ms();
         if state.line.is_empty()
             && self.state.host.until_ms() <= last_ms
-            && let Ok(grant) = state.take(ask, None, last_ms, &self.state.rules)
+            && let Some(grant) = state.take_first(ask, last_ms, &self.state.rules)
         {
             drop(state);
             return Ok(self.lease(model, ask, grant, false, last_ms));

@@ -155,6 +155,11 @@ impl Effective {
         }
     }
 
+    /// Nothing is known of the day.
+    pub(crate) const fn day_is_unknown(&self) -> bool {
+        self.rpd == Self::UNKNOWN && self.tpd == Self::UNKNOWN
+    }
+
     /// The rate is unknown, so only the number of calls in flight bounds a burst.
     pub(crate) const fn rate_is_unknown(&self) -> bool {
         self.rpm == Self::UNKNOWN

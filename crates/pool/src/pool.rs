@@ -263,10 +263,7 @@ impl Pool {
     }
 
     fn model(&self, name: &Arc<str>) -> Arc<ModelPool> {
-        self.core.state.known_model(name).unwrap_or_else(|| {
-            let now_ms = self.core.state.clock.unix_ms();
-            self.core.state.model(name, now_ms)
-        })
+        self.core.state.model_again(name)
     }
 }
 

@@ -119,7 +119,7 @@ impl Core {
         }
         let project = &from.key.project;
         let mut table = self.state.table();
-        let (mut changed, mut roster) = (false, false);
+        let mut changed = false;
         if let Some(number) = &refusal.project_number {
             let fingerprint = from.key.key.fingerprint();
             table.keys.entry(fingerprint).or_default().project_number = Some(number.clone());
@@ -130,21 +130,18 @@ impl Core {
             table
                 .notes
                 .insert(format!("{label} is marked as paid, but its quota is the free tier's"));
-            roster = true;
         }
         for effect in refusal.effects.iter().filter(concerns_key) {
             if effect.cause.release().is_some() {
-                let news = quarantine(&mut table, from, effect, &refusal.detail, now_ms);
-                changed |= news;
-                roster |= news;
+                changed |= quarantine(&mut table, from, effect, &refusal.detail, now_ms);
             } else {
                 changed |= self.cool_project(&mut table, from, effect, now_ms);
             }
         }
-        if roster {
+        if proves_free {
             self.state.roster_changed(&table);
         } else if changed {
-            self.state.ring();
+            self.state.project_changed(&table, project, now_ms);
         }
         changed
     }

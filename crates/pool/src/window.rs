@@ -2,7 +2,7 @@
 //!
 //! An entry counts for a minute and a margin after it was sent: the provider stamps the arrival, which is
 //! later than the sending, so a window that is exact by our clock would be early by the provider's.
-//! Entries of the same tenth of a second are kept as one, stamped with the end of that tenth.
+//! Entries of the same 128 ms are kept as one, stamped with their end.
 
 use std::collections::VecDeque;
 
@@ -12,9 +12,10 @@ pub(crate) const NOW: i64 = i64::MIN;
 /// How long an entry counts after it was sent.
 pub(crate) const SPAN_MS: i64 = 60_500;
 
-const SLOT_MS: i64 = 100;
+/// A power of two, so that the end of a slot is one operation away.
+const SLOT_MS: i64 = 128;
 
-/// One tenth of a second's use.
+/// What was used in one slot of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) at_ms: i64,
@@ -56,8 +57,10 @@ pub(crate) const fn fits(used: u64, need: u64, limit: u64) -> bool {
 }
 
 /// What was used in the last minute, by this pool and by others on the same state file.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Window {
+    /// Before this nothing leaves the window: saves every call a look at the lists.
+    next_exit_ms: i64,
     log: VecDeque<Entry>,
     /// The number of the entry at the front of `log`; entries are numbered for ever.
     first: u64,
@@ -66,9 +69,29 @@ pub(crate) struct Window {
     theirs: Amount,
 }
 
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            next_exit_ms: i64::MAX,
+            log: VecDeque::new(),
+            first: 0,
+            own: Amount::default(),
+            others: Vec::new(),
+            theirs: Amount::default(),
+        }
+    }
+}
+
 impl Window {
     /// Drops what has left the window.
+    #[inline]
     pub(crate) fn expire(&mut self, now_ms: i64) {
+        if now_ms >= self.next_exit_ms {
+            self.drop_expired(now_ms);
+        }
+    }
+
+    fn drop_expired(&mut self, now_ms: i64) {
         while let Some(entry) = self.log.front() {
             if entry.at_ms.saturating_add(SPAN_MS) > now_ms {
                 break;
@@ -77,9 +100,18 @@ impl Window {
             self.log.pop_front();
             self.first += 1;
         }
-        if !self.others.is_empty() {
-            self.expire_others(now_ms);
+        let gone =
+            self.others.partition_point(|entry| entry.at_ms.saturating_add(SPAN_MS) <= now_ms);
+        for entry in self.others.drain(..gone) {
+            self.theirs.take(Amount::new(entry.requests, entry.tokens));
         }
+        self.look_ahead();
+    }
+
+    fn look_ahead(&mut self) {
+        let ours = self.log.front().map_or(i64::MAX, |entry| entry.at_ms);
+        let theirs = self.others.first().map_or(i64::MAX, |entry| entry.at_ms);
+        self.next_exit_ms = ours.min(theirs).saturating_add(SPAN_MS);
     }
 
     /// Counts what is sent now. The number finds it again.
@@ -94,6 +126,7 @@ impl Window {
         } else {
             let Amount { requests, tokens } = amount;
             self.log.push_back(Entry { at_ms: slot, requests, tokens });
+            self.next_exit_ms = self.next_exit_ms.min(slot.saturating_add(SPAN_MS));
         }
         self.first + self.log.len() as u64 - 1
     }
@@ -125,6 +158,7 @@ impl Window {
         for entry in &self.others {
             self.theirs.add(Amount::new(entry.requests, entry.tokens));
         }
+        self.look_ahead();
     }
 
     /// The clock went back: nothing counts for longer than a window from now.
@@ -132,6 +166,7 @@ impl Window {
         let latest = slot_end(now_ms);
         self.log.iter_mut().for_each(|entry| entry.at_ms = entry.at_ms.min(latest));
         self.others.iter_mut().for_each(|entry| entry.at_ms = entry.at_ms.min(latest));
+        self.look_ahead();
     }
 
     /// What is used, all together. Call [`expire`](Self::expire) first.
@@ -146,7 +181,15 @@ impl Window {
 
     /// When `need` fits beside `held` (leased and not yet sent): [`NOW`], or a moment, or `i64::MAX` when it never will while
     /// `held` is held. Call [`expire`](Self::expire) first.
+    #[inline]
     pub(crate) fn free_at(&self, need: Amount, held: Amount, rpm: u64, tpm: u64) -> i64 {
+        if rpm == u64::MAX && tpm == u64::MAX {
+            return NOW;
+        }
+        self.free_under(need, held, rpm, tpm)
+    }
+
+    fn free_under(&self, need: Amount, held: Amount, rpm: u64, tpm: u64) -> i64 {
         let mut used = self.used().plus(held);
         // An ask of unknown size needs some room for tokens, too.
         let tokens = need.tokens.max(1);
@@ -173,18 +216,10 @@ impl Window {
             }
         }
     }
-
-    fn expire_others(&mut self, now_ms: i64) {
-        let gone =
-            self.others.partition_point(|entry| entry.at_ms.saturating_add(SPAN_MS) <= now_ms);
-        for entry in self.others.drain(..gone) {
-            self.theirs.take(Amount::new(entry.requests, entry.tokens));
-        }
-    }
 }
 
 const fn slot_end(now_ms: i64) -> i64 {
-    now_ms.saturating_sub(now_ms.rem_euclid(SLOT_MS)).saturating_add(SLOT_MS - 1)
+    now_ms | (SLOT_MS - 1)
 }
 
 #[cfg(test)]
@@ -204,7 +239,7 @@ mod tests {
         let mut window = Window::default();
         window.push(one(10), 1_000);
         let back = window.free_at(one(0), Amount::default(), 1, NO_LIMIT);
-        assert_eq!(back, 1_099 + SPAN_MS);
+        assert_eq!(back, 1_023 + SPAN_MS);
         window.expire(back - 1);
         assert_eq!(window.used(), one(10));
         window.expire(back);
@@ -216,7 +251,7 @@ mod tests {
         let mut window = Window::default();
         assert_eq!(window.free_at(one(5_000), Amount::default(), 15, 1_000), NOW);
         window.push(one(1), 0);
-        assert_eq!(window.free_at(one(5_000), Amount::default(), 15, 1_000), 99 + SPAN_MS);
+        assert_eq!(window.free_at(one(5_000), Amount::default(), 15, 1_000), 127 + SPAN_MS);
         // While something is held and may still be sent, nobody can say when.
         assert_eq!(window.free_at(one(5_000), one(1), 15, 1_000), i64::MAX);
     }
@@ -225,8 +260,8 @@ mod tests {
     fn a_correction_after_the_entry_has_left_changes_nothing() {
         let mut window = Window::default();
         let first = window.push(one(100), 0);
-        window.expire(SPAN_MS + 99);
-        let second = window.push(one(100), SPAN_MS + 99);
+        window.expire(SPAN_MS + 127);
+        let second = window.push(one(100), SPAN_MS + 127);
         window.correct(first, one(100), Amount::default());
         assert_eq!(window.used(), one(100));
         window.correct(second, one(100), Amount::default());
@@ -238,10 +273,10 @@ mod tests {
         let mut window = Window::default();
         let far = Entry { at_ms: i64::MAX, requests: 9, tokens: 9 };
         window.set_others([far].into_iter(), 5_000);
-        assert_eq!(window.free_at(one(0), Amount::default(), 9, NO_LIMIT), 5_099 + SPAN_MS);
+        assert_eq!(window.free_at(one(0), Amount::default(), 9, NO_LIMIT), 5_119 + SPAN_MS);
         window.push(one(1), 3_600_000);
         window.rewind(0);
-        window.expire(99 + SPAN_MS);
+        window.expire(127 + SPAN_MS);
         assert_eq!(window.used(), Amount::default());
     }
 

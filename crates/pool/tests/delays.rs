@@ -1,6 +1,8 @@
 //! Hazard: a server's number is believed as it comes.
 //! <https://github.com/router-for-me/CLIProxyAPI/issues/5639>
 
+#![allow(clippy::unwrap_used, reason = "a test may stop")]
+
 mod common;
 
 use std::time::Duration;

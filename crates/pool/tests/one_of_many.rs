@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::*;
-use keywheel_core::{Cause, Effect, Scope, Usage, Wait, Window};
+use keywheel_core::{Cause, Effect, Scope, Wait, Window};
 use keywheel_pool::{Ask, Refusal};
 
 #[tokio::test]

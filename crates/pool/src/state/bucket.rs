@@ -92,6 +92,10 @@ pub(crate) struct Bucket {
     pub(crate) project: Arc<Project>,
     pub(crate) keys: Box<[Arc<Key>]>,
     next_key: u32,
+    /// How many of the keys are in use, and until when the quota project is out: as of the last
+    /// [`look_at_keys`](Self::look_at_keys), so that a call has no pointers to follow.
+    alive: u32,
+    project_until_ms: i64,
     /// Which lane it stands in: 0 for free, 1 for paid. Changes only when the roster is taken over.
     pub(crate) lane: usize,
     pub(crate) place: Place,
@@ -132,6 +136,8 @@ impl Bucket {
             project,
             keys: Box::default(),
             next_key: 0,
+            alive: 0,
+            project_until_ms: NOW,
             lane: 0,
             place: Place::Out,
             in_ring: false,
@@ -155,11 +161,19 @@ impl Bucket {
         }
     }
 
-    pub(crate) fn is_alive(&self) -> bool {
-        self.keys.iter().any(|key| !key.is_quarantined())
+    /// Takes over which keys are in use, and whether the quota project is.
+    pub(crate) fn look_at_keys(&mut self) {
+        let alive = self.keys.iter().filter(|key| !key.is_quarantined()).count();
+        self.alive = u32::try_from(alive).unwrap_or(u32::MAX);
+        self.project_until_ms = self.project.until_ms();
+    }
+
+    pub(crate) const fn is_alive(&self) -> bool {
+        self.alive > 0
     }
 
     /// Lets the window and the day move on to `now_ms`. `span` is the pool's day now.
+    #[inline]
     pub(crate) fn advance(&mut self, now_ms: i64, span: &DaySpan) {
         self.window.expire(now_ms);
         let DaySpan { from_ms, end_ms, .. } = self.day.span;
@@ -170,8 +184,9 @@ impl Bucket {
 
     /// When `need` can be served, as far as the bucket is concerned: [`NOW`], a moment after `now_ms`, or
     /// `i64::MAX` when no moment is known. Call [`advance`](Self::advance) first.
+    #[inline]
     pub(crate) fn free_at(&self, need: &Need<'_>, now_ms: i64) -> i64 {
-        let mut at = self.hold_until_ms.max(self.project.until_ms());
+        let mut at = self.hold_until_ms.max(self.project_until_ms);
         if need.tools {
             at = at.max(self.tools_until_ms());
         }
@@ -192,30 +207,29 @@ impl Bucket {
     }
 
     /// The next live key that is not excluded, one after the other.
-    pub(crate) fn next_key(&mut self, exclude: &[Fingerprint]) -> Pick {
-        let count = self.keys.len();
-        let mut place = self.next_key as usize;
-        let mut dead = 0;
-        for _ in 0..count {
-            // No division: this is on the path of every call.
-            if place >= count {
-                place = 0;
-            }
-            let key = &self.keys[place];
-            place += 1;
-            if key.is_quarantined() {
-                dead += 1;
-            } else if is_welcome(key, exclude) {
-                let key = Arc::clone(key);
-                self.next_key = u32::try_from(place).unwrap_or(0);
-                return Pick::Key(key);
-            }
+    #[inline]
+    pub(crate) fn next_key(&mut self, exclude: &[Fingerprint]) -> Option<Arc<Key>> {
+        if let [key] = &*self.keys
+            && exclude.is_empty()
+        {
+            return (self.alive > 0).then(|| Arc::clone(key));
         }
-        if dead == count { Pick::Dead } else { Pick::Excluded }
+        let count = self.keys.len();
+        let first = self.next_key as usize;
+        let place = (first..count).chain(0..first.min(count)).find(|place| {
+            let key = &self.keys[*place];
+            !key.is_quarantined() && is_welcome(key, exclude)
+        })?;
+        self.next_key = u32::try_from(place + 1).unwrap_or(0);
+        Some(Arc::clone(&self.keys[place]))
     }
 
     /// True when a key would be found: [`next_key`](Self::next_key) without taking a turn.
+    #[inline]
     pub(crate) fn has_key(&self, exclude: &[Fingerprint]) -> bool {
+        if exclude.is_empty() {
+            return self.alive > 0;
+        }
         self.keys.iter().any(|key| !key.is_quarantined() && is_welcome(key, exclude))
     }
 
@@ -471,7 +485,11 @@ impl Bucket {
         self.refresh_hold();
     }
 
+    #[inline]
     pub(crate) fn day_is_full(&self, need: Amount) -> bool {
+        if self.limits.day_is_unknown() {
+            return false;
+        }
         let used = self.day.used().plus(self.held);
         !fits(used.requests, need.requests, self.limits.rpd)
             || !fits(used.tokens, need.tokens.max(1), self.limits.tpd)
@@ -506,16 +524,6 @@ impl Bucket {
         let own_span = self.boundary.is_some();
         self.day = Day { span, own_span, own, others, explored: Explored::No };
     }
-}
-
-/// What asking for a key came to.
-#[derive(Debug)]
-pub(crate) enum Pick {
-    Key(Arc<Key>),
-    /// There are live ones, but the ask will not have them.
-    Excluded,
-    /// All are quarantined.
-    Dead,
 }
 
 /// Where a call that was sent is counted: its entry in the window, and its day.

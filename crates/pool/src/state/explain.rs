@@ -15,8 +15,8 @@ impl Model {
         let mut total = 0;
         let mut indices = Vec::new();
         for lane in self.lanes().iter().take(1 + usize::from(ask.allow_paid)) {
-            let ready = |index: &&u32| self.buckets[**index as usize].place == Place::Ready;
-            let awake: Vec<u32> = lane.ring.iter().filter(ready).copied().collect();
+            let ready = |index: &u32| self.buckets[*index as usize].place == Place::Ready;
+            let awake: Vec<u32> = lane.ring.iter().filter(ready).collect();
             total += awake.len() + lane.sleepers.len();
             indices.extend(awake.into_iter().take(Exhausted::MAX_REASONS));
             let asleep = lane.sleepers.iter().map(|(_, index)| *index);
@@ -57,7 +57,7 @@ impl Model {
         let mut indices = lanes.flat_map(|lane| {
             // Those without a moment are last among the sleepers.
             let open = lane.sleepers.range((i64::MAX, 0)..).map(|(_, index)| *index);
-            lane.ring.iter().copied().chain(open)
+            lane.ring.iter().chain(open)
         });
         indices.any(|index| {
             let bucket = &self.buckets[index as usize];

@@ -14,9 +14,10 @@ pub(crate) mod model;
 pub(crate) mod table;
 
 use std::{
+    cell::RefCell,
     hash::{BuildHasherDefault, Hasher},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -24,13 +25,17 @@ use std::{
 use dashmap::DashMap;
 use keywheel_core::Clock;
 
+use crate::Selection;
 use host::Host;
+use keys::Project;
 use model::{Model, ModelPool, Rules};
 use table::{Roster, Table};
 
 /// Everything the pool knows.
 #[derive(Debug)]
 pub(crate) struct State {
+    /// Tells pools of one process apart.
+    id: u64,
     pub(crate) rules: Rules,
     pub(crate) clock: Arc<dyn Clock>,
     /// Our name among the writers of the state file.
@@ -45,8 +50,10 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn new(rules: Rules, clock: Arc<dyn Clock>, writer: &str, table: Table) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let roster = Mutex::new(Arc::new(table.roster()));
         Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             rules,
             clock,
             writer: writer.into(),
@@ -56,6 +63,30 @@ impl State {
             roster,
             version: AtomicU64::new(1),
         }
+    }
+
+    /// The model called `name`, made if need be. Remembers by thread which one it was last time: most callers
+    /// ask for the same model again and again, and a look into the map is a fifth of what a lease costs.
+    #[inline]
+    pub(crate) fn model_again(&self, name: &Arc<str>) -> Arc<ModelPool> {
+        thread_local! {
+            static LAST: RefCell<Option<(u64, Arc<str>, Weak<ModelPool>)>> = const { RefCell::new(None) };
+        }
+        LAST.with_borrow_mut(|last| {
+            if let Some((state, known, model)) = last
+                && *state == self.id
+                && (Arc::ptr_eq(known, name) || known == name)
+                && let Some(model) = model.upgrade()
+            {
+                return model;
+            }
+            let model = self.known_model(name).unwrap_or_else(|| {
+                let now_ms = self.clock.unix_ms();
+                self.model(name, now_ms)
+            });
+            *last = Some((self.id, Arc::clone(name), Arc::downgrade(&model)));
+            model
+        })
     }
 
     /// The model called `name`, if it was ever asked for.
@@ -105,6 +136,17 @@ impl State {
         self.ring();
     }
 
+    /// A key of the quota project died, or the project is out for a while: cheaper than a new roster, since
+    /// many keys may die one after the other.
+    pub(crate) fn project_changed(&self, table: &Table, project: &Project, now_ms: i64) {
+        if self.rules.selection == Selection::Failover {
+            return self.roster_changed(table);
+        }
+        for model in &self.models {
+            model.lock().project_changed(project, now_ms, &self.rules);
+        }
+    }
+
     /// Those who wait look again, whatever they wait for.
     pub(crate) fn ring(&self) {
         for model in &self.models {
@@ -124,25 +166,24 @@ impl State {
     }
 }
 
-/// Hashes model names. There are few of them and a call hashes one, so speed is what counts; a name that
+/// Hashes model names. There are few of them and every call hashes one, so speed is what counts; a name that
 /// collides costs a comparison.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct NameHasher(u64);
 
 impl Hasher for NameHasher {
     fn write(&mut self, bytes: &[u8]) {
-        let mut chunks = bytes.chunks_exact(8);
-        for chunk in &mut chunks {
-            let word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-            self.mix(word);
-        }
-        let rest = chunks.remainder().iter().fold(1, |word, byte| word << 8 | u64::from(*byte));
-        self.mix(rest);
+        // The first eight bytes, the last eight and the length tell any two of a provider's models apart.
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let (first, last) = match (bytes.first_chunk(), bytes.last_chunk()) {
+            (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
+            _ => (word(bytes), 0),
+        };
+        self.mix(first);
+        self.mix(last ^ bytes.len() as u64);
     }
 
-    fn write_u8(&mut self, byte: u8) {
-        self.mix(byte.into());
-    }
+    fn write_u8(&mut self, _end_of_str: u8) {}
 
     fn finish(&self) -> u64 {
         self.0
@@ -151,7 +192,7 @@ impl Hasher for NameHasher {
 
 impl NameHasher {
     fn mix(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(26) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 ^= self.0 >> 32;
+        let product = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = product ^ (product >> 32);
     }
 }

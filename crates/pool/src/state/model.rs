@@ -6,9 +6,9 @@ use std::{
 };
 
 use super::{
-    bucket::{Bucket, Need, Pick, Place, Sent},
+    bucket::{Bucket, Need, Place, Sent},
     keys::{Key, Project},
-    lane::Lane,
+    lane::{Lane, Ring},
 };
 use crate::{
     Ask, Selection,
@@ -140,6 +140,7 @@ impl Model {
         self.roster = roster;
         for bucket in &mut self.buckets {
             bucket.keys = Box::default();
+            bucket.look_at_keys();
         }
         self.buckets.reserve_exact(projects.len().saturating_sub(self.buckets.len()));
         for (project, keys) in projects {
@@ -148,6 +149,7 @@ impl Model {
             bucket.project = Arc::clone(project);
             bucket.keys = keys.as_slice().into();
             bucket.lane = usize::from(project.is_paid());
+            bucket.look_at_keys();
         }
         let turns = std::mem::take(&mut self.lanes).map(|lane| lane.ring);
         for bucket in &mut self.buckets {
@@ -155,7 +157,7 @@ impl Model {
         }
         if rules.selection != Selection::Failover {
             // Whose turn it was stays whose turn it is: a key that dies does not send the ring to its start.
-            for index in turns.into_iter().flatten() {
+            for index in turns.iter().flat_map(Ring::iter) {
                 self.place(index, now_ms, rules);
             }
         }
@@ -197,11 +199,23 @@ impl Model {
     }
 
     /// Lets time pass: call first, once per call.
+    #[inline]
     pub(crate) fn advance(&mut self, now_ms: i64, rules: &Rules) {
+        let [free, paid] = &self.lanes;
+        let nothing_to_do = now_ms >= self.last_ms.saturating_sub(STEP_MS)
+            && now_ms < free.next_wake_ms.min(paid.next_wake_ms)
+            && self.day.contains(now_ms);
+        if !nothing_to_do {
+            self.catch_up(now_ms, rules);
+        }
+        self.last_ms = now_ms;
+    }
+
+    #[cold]
+    fn catch_up(&mut self, now_ms: i64, rules: &Rules) {
         if now_ms < self.last_ms.saturating_sub(STEP_MS) {
             self.rewind(now_ms, rules);
         }
-        self.last_ms = now_ms;
         if !self.day.contains(now_ms) {
             self.day = rules.strategies.day(now_ms);
         }
@@ -223,6 +237,41 @@ impl Model {
             self.gave_back(index, now_ms, rules);
         }
         sent
+    }
+
+    /// The short way for nearly every call: whose turn it is can serve, and nobody waits.
+    #[inline]
+    pub(crate) fn take_first(&mut self, ask: &Ask, now_ms: i64, rules: &Rules) -> Option<Grant> {
+        let need = need_of(ask);
+        if need.affinity.is_some() || rules.selection == Selection::MostRemaining {
+            return None;
+        }
+        let lane = &mut self.lanes[0];
+        let index = lane.ring.first()?;
+        let bucket = &mut self.buckets[index as usize];
+        if bucket.place != Place::Ready {
+            return None;
+        }
+        bucket.advance(now_ms, &self.day);
+        if bucket.free_at(&need, now_ms) != NOW {
+            return None;
+        }
+        let key = bucket.next_key(need.exclude)?;
+        bucket.hold(need.amount);
+        lane.ring.had_its_turn(0);
+        Some(Grant { index, key, clears: bucket.clears })
+    }
+
+    /// The keys or the standing of a quota project changed.
+    pub(crate) fn project_changed(&mut self, project: &Project, now_ms: i64, rules: &Rules) {
+        if let Some(index) = self.find_bucket(&project.name) {
+            let took_part = self.takes_part(index);
+            self.buckets[index as usize].look_at_keys();
+            if took_part || rules.selection != Selection::Failover {
+                self.place(index, now_ms, rules);
+            }
+        }
+        self.line.ring();
     }
 
     /// Finds a bucket for `ask` and holds its share, all dimensions or none; `ticket` is the caller's place
@@ -251,10 +300,10 @@ impl Model {
             }
         }
         let bucket = &mut self.buckets[found.index as usize];
-        let Pick::Key(key) = bucket.next_key(need.exclude) else { return Err(NotNow::NEVER) };
+        let Some(key) = bucket.next_key(need.exclude) else { return Err(NotNow::NEVER) };
         bucket.hold(need.amount);
         if let Some(position) = found.position {
-            self.lanes[found.lane].had_its_turn(position);
+            self.lanes[found.lane].ring.had_its_turn(position);
         }
         Ok(Grant { index: found.index, key, clears: self.buckets[found.index as usize].clears })
     }
@@ -262,7 +311,7 @@ impl Model {
     /// Holds a share of one bucket although it is believed to be out: the day's exploratory request.
     pub(crate) fn take_exploring(&mut self, index: u32, amount: Amount) -> Option<Grant> {
         let bucket = self.buckets.get_mut(index as usize)?;
-        let Pick::Key(key) = bucket.next_key(&[]) else { return None };
+        let key = bucket.next_key(&[])?;
         bucket.hold(amount);
         Some(Grant { index, key, clears: bucket.clears })
     }
@@ -378,7 +427,8 @@ impl Model {
         let mut soonest_ms = i64::MAX;
         let mut position = 0;
         let ring = &mut self.lanes[lane];
-        while let Some(&index) = ring.ring.get(position) {
+        ring.sweep(&mut self.buckets);
+        while let Some(index) = ring.ring.get(position) {
             let bucket = &mut self.buckets[index as usize];
             if bucket.place != Place::Ready {
                 ring.drop_from_ring(position, bucket);

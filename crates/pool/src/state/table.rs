@@ -165,7 +165,8 @@ impl Table {
         if !self.projects.contains_key(name) {
             let name: Arc<str> = name.into();
             let project = Arc::new(Project::new(Arc::clone(&name), false));
-            self.projects.insert(Arc::clone(&name), ProjectRow { project, standing: Stand::default() });
+            self.projects
+                .insert(Arc::clone(&name), ProjectRow { project, standing: Stand::default() });
         }
         &self.projects[name].project
     }
