@@ -190,7 +190,7 @@ fn proven(table: &Table) -> Vec<SameProjectHint> {
 }
 
 fn probable(a: &Bucket, b: &Bucket, pool: &ModelPool, meetings: u32) -> SameProjectHint {
-    let labels = a.keys.iter().chain(&b.keys).map(|key| key.label.as_ref().into());
+    let labels = a.keys.iter().chain(b.keys.iter()).map(|key| key.label.as_ref().into());
     SameProjectHint {
         quota_projects: vec![a.project.name.as_ref().into(), b.project.name.as_ref().into()],
         labels: labels.collect(),

@@ -65,8 +65,14 @@ pub(crate) struct Window {
     /// The number of the entry at the front of `log`; entries are numbered for ever.
     first: u64,
     own: Amount,
-    others: Vec<Entry>,
-    theirs: Amount,
+    /// What others on the same state file used, oldest first. Mostly there is nobody else.
+    others: Option<Box<Others>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Others {
+    log: Vec<Entry>,
+    sum: Amount,
 }
 
 impl Default for Window {
@@ -76,8 +82,7 @@ impl Default for Window {
             log: VecDeque::new(),
             first: 0,
             own: Amount::default(),
-            others: Vec::new(),
-            theirs: Amount::default(),
+            others: None,
         }
     }
 }
@@ -100,17 +105,23 @@ impl Window {
             self.log.pop_front();
             self.first += 1;
         }
-        let gone =
-            self.others.partition_point(|entry| entry.at_ms.saturating_add(SPAN_MS) <= now_ms);
-        for entry in self.others.drain(..gone) {
-            self.theirs.take(Amount::new(entry.requests, entry.tokens));
+        if let Some(others) = &mut self.others {
+            let gone =
+                others.log.partition_point(|entry| entry.at_ms.saturating_add(SPAN_MS) <= now_ms);
+            for entry in others.log.drain(..gone) {
+                others.sum.take(Amount::new(entry.requests, entry.tokens));
+            }
         }
         self.look_ahead();
     }
 
+    fn theirs(&self) -> &[Entry] {
+        self.others.as_deref().map_or(&[], |others| &others.log)
+    }
+
     fn look_ahead(&mut self) {
         let ours = self.log.front().map_or(i64::MAX, |entry| entry.at_ms);
-        let theirs = self.others.first().map_or(i64::MAX, |entry| entry.at_ms);
+        let theirs = self.theirs().first().map_or(i64::MAX, |entry| entry.at_ms);
         self.next_exit_ms = ours.min(theirs).saturating_add(SPAN_MS);
     }
 
@@ -148,16 +159,16 @@ impl Window {
 
     /// What others on the same state file used, oldest first or not.
     pub(crate) fn set_others(&mut self, entries: impl Iterator<Item = Entry>, now_ms: i64) {
-        self.others.clear();
         let live = |entry: &Entry| entry.at_ms.saturating_add(SPAN_MS) > now_ms;
         // A stamp of the future is another machine's clock, or a damaged file: it counts from now.
         let bounded = |entry: Entry| Entry { at_ms: entry.at_ms.min(slot_end(now_ms)), ..entry };
-        self.others.extend(entries.filter(live).map(bounded));
-        self.others.sort_unstable_by_key(|entry| entry.at_ms);
-        self.theirs = Amount::default();
-        for entry in &self.others {
-            self.theirs.add(Amount::new(entry.requests, entry.tokens));
+        let mut log: Vec<_> = entries.filter(live).map(bounded).collect();
+        log.sort_unstable_by_key(|entry| entry.at_ms);
+        let mut sum = Amount::default();
+        for entry in &log {
+            sum.add(Amount::new(entry.requests, entry.tokens));
         }
+        self.others = (!log.is_empty()).then(|| Box::new(Others { log, sum }));
         self.look_ahead();
     }
 
@@ -165,13 +176,16 @@ impl Window {
     pub(crate) fn rewind(&mut self, now_ms: i64) {
         let latest = slot_end(now_ms);
         self.log.iter_mut().for_each(|entry| entry.at_ms = entry.at_ms.min(latest));
-        self.others.iter_mut().for_each(|entry| entry.at_ms = entry.at_ms.min(latest));
+        if let Some(others) = &mut self.others {
+            others.log.iter_mut().for_each(|entry| entry.at_ms = entry.at_ms.min(latest));
+        }
         self.look_ahead();
     }
 
     /// What is used, all together. Call [`expire`](Self::expire) first.
-    pub(crate) const fn used(&self) -> Amount {
-        self.own.plus(self.theirs)
+    pub(crate) fn used(&self) -> Amount {
+        let theirs = self.others.as_deref().map_or(Amount::default(), |others| others.sum);
+        self.own.plus(theirs)
     }
 
     /// What this pool used, oldest first.
@@ -200,7 +214,7 @@ impl Window {
             return NOW;
         }
         // Both lists are in order of time: walk them as one until enough has left.
-        let (mut ours, mut theirs) = (self.log.iter().peekable(), self.others.iter().peekable());
+        let (mut ours, mut theirs) = (self.log.iter().peekable(), self.theirs().iter().peekable());
         loop {
             let from_ours = match (ours.peek(), theirs.peek()) {
                 (Some(a), Some(b)) => a.at_ms <= b.at_ms,

@@ -90,7 +90,8 @@ pub(crate) struct Boundary {
 #[derive(Debug)]
 pub(crate) struct Bucket {
     pub(crate) project: Arc<Project>,
-    pub(crate) keys: Box<[Arc<Key>]>,
+    /// Shared with the buckets of other models.
+    pub(crate) keys: Arc<[Arc<Key>]>,
     next_key: u32,
     /// How many of the keys are in use, and until when the quota project is out: as of the last
     /// [`look_at_keys`](Self::look_at_keys), so that a call has no pointers to follow.
@@ -134,7 +135,7 @@ impl Bucket {
         let (own, others) = (Amount::default(), Amount::default());
         Self {
             project,
-            keys: Box::default(),
+            keys: Arc::default(),
             next_key: 0,
             alive: 0,
             project_until_ms: NOW,

@@ -70,13 +70,13 @@ impl State {
     #[inline]
     pub(crate) fn model_again(&self, name: &Arc<str>) -> Arc<ModelPool> {
         thread_local! {
-            static LAST: RefCell<Option<(u64, Arc<str>, Weak<ModelPool>)>> = const { RefCell::new(None) };
+            static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
         }
         LAST.with_borrow_mut(|last| {
-            if let Some((state, known, model)) = last
-                && *state == self.id
-                && (Arc::ptr_eq(known, name) || known == name)
-                && let Some(model) = model.upgrade()
+            if let Some(last) = last
+                && last.state == self.id
+                && (Arc::ptr_eq(&last.name, name) || last.name == *name)
+                && let Some(model) = last.model.upgrade()
             {
                 return model;
             }
@@ -84,7 +84,8 @@ impl State {
                 let now_ms = self.clock.unix_ms();
                 self.model(name, now_ms)
             });
-            *last = Some((self.id, Arc::clone(name), Arc::downgrade(&model)));
+            let (name, weak) = (Arc::clone(name), Arc::downgrade(&model));
+            *last = Some(Last { state: self.id, name, model: weak });
             model
         })
     }
@@ -164,6 +165,13 @@ impl State {
         let roster = Arc::clone(&self.roster.lock().unwrap_or_else(PoisonError::into_inner));
         model.adopt(version, &roster.0, &self.rules, now_ms);
     }
+}
+
+/// The model that a thread asked for last.
+struct Last {
+    state: u64,
+    name: Arc<str>,
+    model: Weak<ModelPool>,
 }
 
 /// Hashes model names. There are few of them and every call hashes one, so speed is what counts; a name that

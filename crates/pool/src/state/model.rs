@@ -133,13 +133,14 @@ impl Model {
     pub(crate) fn adopt(
         &mut self,
         roster: u64,
-        projects: &[(Arc<Project>, Vec<Arc<Key>>)],
+        projects: &[(Arc<Project>, Arc<[Arc<Key>]>)],
         rules: &Rules,
         now_ms: i64,
     ) {
         self.roster = roster;
+        let none: Arc<[Arc<Key>]> = Arc::default();
         for bucket in &mut self.buckets {
-            bucket.keys = Box::default();
+            bucket.keys = Arc::clone(&none);
             bucket.look_at_keys();
         }
         self.buckets.reserve_exact(projects.len().saturating_sub(self.buckets.len()));
@@ -147,7 +148,7 @@ impl Model {
             let index = self.bucket_of(project);
             let bucket = &mut self.buckets[index as usize];
             bucket.project = Arc::clone(project);
-            bucket.keys = keys.as_slice().into();
+            bucket.keys = Arc::clone(keys);
             bucket.lane = usize::from(project.is_paid());
             bucket.look_at_keys();
         }

@@ -35,7 +35,7 @@ pub(crate) struct Table {
 
 /// The quota projects that are loaded, in order, each with its keys.
 #[derive(Debug, Default)]
-pub(crate) struct Roster(pub(crate) Vec<(Arc<Project>, Vec<Arc<Key>>)>);
+pub(crate) struct Roster(pub(crate) Vec<(Arc<Project>, Arc<[Arc<Key>]>)>);
 
 #[derive(Debug, Default)]
 pub(crate) struct KeyRow {
@@ -157,7 +157,7 @@ impl Table {
             });
             out[place].1.push(Arc::clone(key));
         }
-        Roster(out)
+        Roster(out.into_iter().map(|(project, keys)| (project, keys.into())).collect())
     }
 
     /// The quota project called `name`, made if need be.
