@@ -11,7 +11,7 @@ use crate::{
     state::{
         State,
         bucket::Explored,
-        model::{Grant, Model, ModelPool, NotNow, need_of},
+        model::{Grant, Model, ModelPool, NotNow, amount_of},
     },
     wait::{Standing, Ticket},
 };
@@ -218,7 +218,7 @@ impl Core {
             if state.buckets[index as usize].day.explored != Explored::Ours {
                 return None;
             }
-            state.take_exploring(index, need_of(ask).amount)?
+            state.take_exploring(index, amount_of(ask))?
         };
         Some(self.lease(Arc::clone(model), ask, grant, true, now_ms))
     }
@@ -249,7 +249,7 @@ impl Core {
             key_clears: grant.key.clears(),
             tools: ask.tools,
             exploration,
-            amount: need_of(ask).amount,
+            amount: amount_of(ask),
             leased_ms: now_ms,
         };
         Lease::new(Arc::clone(self), model, grant.key, held)

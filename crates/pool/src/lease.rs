@@ -8,7 +8,11 @@ use crate::{
     Refusal, Reported,
     core::Core,
     report::{From, is_counted},
-    state::{bucket::Sent, keys::Key, model::ModelPool},
+    state::{
+        bucket::Sent,
+        keys::Key,
+        model::{MOST_TOKENS, ModelPool},
+    },
     window::Amount,
 };
 
@@ -128,7 +132,7 @@ impl Lease {
         let mut guard = self.model.lock();
         let model = &mut *guard;
         let bucket = &mut model.buckets[index as usize];
-        let input = usage.input.saturating_add(usage.tool);
+        let input = usage.input.saturating_add(usage.tool).min(MOST_TOKENS);
         // Zero is no count but the absence of one: the estimate stays.
         let tokens = if input == 0 { amount.tokens } else { input };
         bucket.settle(self.sent, amount, Amount { tokens, ..amount });

@@ -104,7 +104,7 @@ fn key_status(key: &Key, row: Option<&KeyRow>, now_ms: i64) -> KeyStatus {
         quota_project: key.project.name.as_ref().into(),
         tier: key.tier(),
         quarantine: own.or_else(of_project),
-        cooling_until: later(key.project.until_ms(), now_ms),
+        cooling_until: later(key.project.until_ms(now_ms), now_ms),
         project_number: row.and_then(|row| row.project_number.clone()),
     }
 }

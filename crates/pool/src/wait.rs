@@ -13,7 +13,11 @@ use std::{
 use keywheel_core::Fingerprint;
 use tokio::sync::Notify;
 
-use crate::{Ask, state::bucket::Need, window::Amount};
+use crate::{
+    Ask,
+    state::{bucket::Need, model::amount_of},
+    window::Amount,
+};
 
 /// A place in the line. Lower goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,7 +82,7 @@ impl Line {
         self.next_number += 1;
         let bell = Arc::new(Notify::new());
         let deadline_ms = ask.deadline_ms();
-        let amount = Amount::new(u64::from(ask.requests), ask.tokens);
+        let amount = amount_of(ask);
         let waiter = Waiter { amount, deadline_ms, only_looks, bell: Arc::clone(&bell) };
         let place = self.queues.iter().position(|queue| queue.kind.is_of(ask));
         let queue = match place {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use keywheel_core::{Cause, Wait};
+use keywheel_core::{Cause, Effect, Scope, Wait};
 use keywheel_pool::{Ask, Refusal};
 
 #[tokio::test]
@@ -27,6 +27,19 @@ async fn clock_back_an_hour_leaves_nothing_out_longer_than_legal() {
     assert_eq!(until(Cause::PerMinuteRequests), at("2026-11-29T21:30:30Z"));
     assert_eq!(until(Cause::UnspecifiedQuota), at("2026-11-29T22:30:00Z"));
     fixture.clock.set(at("2026-11-29T21:30:30Z"));
+    fixture.serve();
+}
+
+#[tokio::test]
+async fn clock_back_a_day_leaves_a_quota_project_out_no_longer_than_it_was_meant_to() {
+    let fixture = Fixture::new(1, "2026-11-29T22:30:00Z");
+    let wait = Wait::Stated(seconds(600));
+    let money = Effect::new(Scope::QuotaProject, Cause::Billing, wait);
+    let block = Effect::new(Scope::Host, Cause::IpBlock, Wait::Ladder);
+    fixture.refuse(&Refusal::new([money, block])).await;
+    fixture.clock.set(at("2026-11-28T22:30:00Z"));
+    assert_eq!(fixture.soonest(), at("2026-11-28T23:00:00Z"), "half an hour is a host's longest");
+    fixture.clock.set(at("2026-11-28T23:00:00Z"));
     fixture.serve();
 }
 

@@ -283,6 +283,25 @@ async fn an_ask_above_the_minute_runs_alone() {
 }
 
 #[tokio::test]
+async fn asks_of_absurd_size_do_not_upset_the_sums() {
+    let fixture = Fixture::with("2026-11-29T12:00:00Z", |builder| {
+        let limits = Limits { rpm: Some(100), tpm: Some(1_000), ..Limits::default() };
+        builder.keys(keys(1)).limits("*", limits)
+    });
+    let absurd = Ask { tokens: u64::MAX, requests: 0, ..Ask::new(MODEL) };
+    let mut lease = fixture.pool.try_lease(&absurd).unwrap();
+    lease.sent();
+    lease.served(&Usage { input: u64::MAX, tool: u64::MAX, ..Usage::default() });
+    fixture.clock.set(fixture.soonest());
+    let mut lease = fixture.pool.try_lease(&absurd).unwrap();
+    lease.sent();
+    let _ = lease.refused(&minute_spent(1, None)).await;
+    fixture.advance(seconds(1));
+    assert_eq!(fixture.pool.status().buckets[0].minute.tokens, 0);
+    assert!(fixture.pool.try_lease(&Ask::new(MODEL).with_tokens(1_000)).is_ok());
+}
+
+#[tokio::test]
 async fn limits_named_by_a_served_reply_are_learned_too() {
     let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
     let mut lease = fixture.lease().unwrap();

@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::*;
-use keywheel_core::{Cause, Effect, Scope, Wait, Window};
+use keywheel_core::{Cause, Dimension, Effect, LimitSeen, Scope, Wait, Window};
 use keywheel_pool::{Ask, Refusal};
 
 #[tokio::test]
@@ -63,6 +63,19 @@ async fn a_tools_quota_leaves_plain_requests_alone() {
     assert_eq!(exhausted.reasons[0].cause, Some(Cause::ToolQuota));
     let wait = reported.until.unwrap() - fixture.now();
     assert!((3_601..=3_605).contains(&wait.num_seconds()));
+}
+
+#[tokio::test]
+async fn a_tools_limit_teaches_nothing_about_the_model() {
+    let fixture = Fixture::new(1, "2026-11-29T22:00:00Z");
+    let effect = Effect::new(Scope::Tool, Cause::ToolQuota, Wait::Reset(Window::Hour));
+    let refusal =
+        Refusal { limits: vec![LimitSeen::new(Dimension::Rpd, 1)], ..Refusal::new([effect]) };
+    fixture.refuse(&refusal).await;
+    for _ in 0..3 {
+        fixture.serve();
+    }
+    assert!(fixture.pool.status().buckets[0].limits.is_empty());
 }
 
 #[tokio::test]

@@ -96,7 +96,7 @@ pub(crate) struct Bucket {
     /// How many of the keys are in use, and until when the quota project is out: as of the last
     /// [`look_at_keys`](Self::look_at_keys), so that a call has no pointers to follow.
     alive: u32,
-    project_until_ms: i64,
+    pub(crate) project_until_ms: i64,
     /// Which lane it stands in: 0 for free, 1 for paid. Changes only when the roster is taken over.
     pub(crate) lane: usize,
     pub(crate) place: Place,
@@ -163,10 +163,10 @@ impl Bucket {
     }
 
     /// Takes over which keys are in use, and whether the quota project is.
-    pub(crate) fn look_at_keys(&mut self) {
+    pub(crate) fn look_at_keys(&mut self, now_ms: i64) {
         let alive = self.keys.iter().filter(|key| !key.is_quarantined()).count();
         self.alive = u32::try_from(alive).unwrap_or(u32::MAX);
-        self.project_until_ms = self.project.until_ms();
+        self.project_until_ms = self.project.until_ms(now_ms);
     }
 
     pub(crate) const fn is_alive(&self) -> bool {
@@ -370,7 +370,10 @@ impl Bucket {
         jitter_ms: i64,
         now: (i64, &Strategies, &Limits),
     ) {
-        let limits = &refusal.limits;
+        let of_scope = |scope| refusal.effects.iter().any(|effect| effect.scope == scope);
+        // A tool's limit says nothing about the model's.
+        let only_tools = of_scope(Scope::Tool) && !of_scope(Scope::Bucket);
+        let limits = if only_tools { &[] } else { refusal.limits.as_slice() };
         let (now_ms, strategies, set) = now;
         self.learn(limits, set, now_ms);
         let spent = |dimension, used| {
@@ -415,7 +418,7 @@ impl Bucket {
             }
             self.put_cooldown(decided.cooldown);
         }
-        if self.limits.rate_is_unknown() {
+        if of_scope(Scope::Bucket) {
             self.cap = FIRST_CAP;
         }
         self.trouble = (*trouble != Trouble::default()).then_some(trouble);
@@ -458,6 +461,7 @@ impl Bucket {
     /// The clock went back: nothing lasts longer than it was meant to.
     pub(crate) fn rewind(&mut self, now_ms: i64, strategies: &Strategies, set: &Limits) {
         self.window.rewind(now_ms);
+        self.look_at_keys(now_ms);
         for known in &mut self.cooldowns {
             *known = cooldown::rewound(known, now_ms, strategies);
         }

@@ -78,8 +78,8 @@ fn may_explore(bucket: &Bucket, set: &Limits, now_ms: i64) -> Result<(), i64> {
     if bucket.day.explored != Explored::No {
         return Err(bucket.day.span.end_ms);
     }
-    if bucket.project.until_ms() > now_ms {
-        return Err(bucket.project.until_ms());
+    if bucket.project_until_ms > now_ms {
+        return Err(bucket.project_until_ms);
     }
     let mut blocked = false;
     for known in bucket.cooldowns.iter().filter(|known| !known.only_tools()) {

@@ -11,7 +11,8 @@ use keywheel_core::{ApiKey, Cause, Tier};
 #[derive(Debug)]
 pub(crate) struct Project {
     pub(crate) name: Arc<str>,
-    /// Out for every model until then; `i64::MIN`: not out.
+    /// Out for every model since and until then; `i64::MIN`: not out.
+    since_ms: AtomicI64,
     until_ms: AtomicI64,
     dead: Dead,
     clears: AtomicU32,
@@ -20,15 +21,30 @@ pub(crate) struct Project {
 
 impl Project {
     pub(crate) fn new(name: Arc<str>, paid: bool) -> Self {
-        let (until_ms, clears) = (AtomicI64::new(i64::MIN), AtomicU32::new(0));
-        Self { name, until_ms, dead: Dead::default(), clears, paid: AtomicBool::new(paid) }
+        Self {
+            name,
+            since_ms: AtomicI64::new(i64::MIN),
+            until_ms: AtomicI64::new(i64::MIN),
+            dead: Dead::default(),
+            clears: AtomicU32::new(0),
+            paid: AtomicBool::new(paid),
+        }
     }
 
-    pub(crate) fn until_ms(&self) -> i64 {
-        self.until_ms.load(Relaxed)
+    /// Until when it is out for every model, seen from `now_ms`: if the clock went back behind the beginning,
+    /// it lasts as long as it was meant to.
+    pub(crate) fn until_ms(&self, now_ms: i64) -> i64 {
+        let (since_ms, until_ms) = (self.since_ms.load(Relaxed), self.until_ms.load(Relaxed));
+        if since_ms <= now_ms {
+            return until_ms;
+        }
+        until_ms.min(now_ms.saturating_add(until_ms.saturating_sub(since_ms)))
     }
 
-    pub(crate) fn set_until_ms(&self, until_ms: i64) {
+    /// Sets since when and until when it is out.
+    pub(crate) fn set_out(&self, out: Option<(i64, i64)>) {
+        let (since_ms, until_ms) = out.unwrap_or((i64::MIN, i64::MIN));
+        self.since_ms.store(since_ms, Relaxed);
         self.until_ms.store(until_ms, Relaxed);
     }
 

@@ -9,6 +9,7 @@ use super::{
     bucket::{Bucket, Need, Place, Sent},
     keys::{Key, Project},
     lane::{Lane, Ring},
+    table::Member,
 };
 use crate::{
     Ask, Selection,
@@ -130,27 +131,21 @@ impl Model {
     }
 
     /// Takes over the roster of keys: which quota projects there are, with which keys, in which order.
-    pub(crate) fn adopt(
-        &mut self,
-        roster: u64,
-        projects: &[(Arc<Project>, Arc<[Arc<Key>]>)],
-        rules: &Rules,
-        now_ms: i64,
-    ) {
+    pub(crate) fn adopt(&mut self, roster: u64, members: &[Member], rules: &Rules, now_ms: i64) {
         self.roster = roster;
         let none: Arc<[Arc<Key>]> = Arc::default();
         for bucket in &mut self.buckets {
             bucket.keys = Arc::clone(&none);
-            bucket.look_at_keys();
+            bucket.look_at_keys(now_ms);
         }
-        self.buckets.reserve_exact(projects.len().saturating_sub(self.buckets.len()));
-        for (project, keys) in projects {
+        self.buckets.reserve_exact(members.len().saturating_sub(self.buckets.len()));
+        for Member { project, keys } in members {
             let index = self.bucket_of(project);
             let bucket = &mut self.buckets[index as usize];
             bucket.project = Arc::clone(project);
             bucket.keys = Arc::clone(keys);
             bucket.lane = usize::from(project.is_paid());
-            bucket.look_at_keys();
+            bucket.look_at_keys(now_ms);
         }
         let turns = std::mem::take(&mut self.lanes).map(|lane| lane.ring);
         for bucket in &mut self.buckets {
@@ -164,7 +159,7 @@ impl Model {
         }
         // The others in the order of loading, so that the ring turns the way the owner wrote the keys down.
         let mut chosen = [false; 2];
-        for (project, _) in projects {
+        for Member { project, .. } in members {
             let index = self.places[&project.name];
             let bucket = &self.buckets[index as usize];
             let lane = bucket.lane;
@@ -267,7 +262,7 @@ impl Model {
     pub(crate) fn project_changed(&mut self, project: &Project, now_ms: i64, rules: &Rules) {
         if let Some(index) = self.find_bucket(&project.name) {
             let took_part = self.takes_part(index);
-            self.buckets[index as usize].look_at_keys();
+            self.buckets[index as usize].look_at_keys(now_ms);
             if took_part || rules.selection != Selection::Failover {
                 self.place(index, now_ms, rules);
             }
@@ -502,9 +497,17 @@ impl Model {
     }
 }
 
+/// More tokens than any model takes: sums of asks stay far from overflowing.
+pub(crate) const MOST_TOKENS: u64 = 1 << 40;
+
+/// How much of each window `ask` takes.
+pub(crate) fn amount_of(ask: &Ask) -> Amount {
+    Amount::new(u64::from(ask.requests.max(1)), ask.tokens.min(MOST_TOKENS))
+}
+
 pub(crate) fn need_of(ask: &Ask) -> Need<'_> {
     Need {
-        amount: Amount::new(u64::from(ask.requests.max(1)), ask.tokens),
+        amount: amount_of(ask),
         tools: ask.tools,
         paid: ask.allow_paid,
         exclude: &ask.exclude,

@@ -33,9 +33,16 @@ pub(crate) struct Table {
     pub(crate) told_projects: Vec<Arc<str>>,
 }
 
-/// The quota projects that are loaded, in order, each with its keys.
+/// The quota projects that are loaded, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Roster(pub(crate) Vec<(Arc<Project>, Arc<[Arc<Key>]>)>);
+pub(crate) struct Roster(pub(crate) Vec<Member>);
+
+/// A quota project and its keys, in the order of loading.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) project: Arc<Project>,
+    pub(crate) keys: Arc<[Arc<Key>]>,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct KeyRow {
@@ -93,8 +100,10 @@ impl Stand {
         self.quarantine = None;
     }
 
-    fn until_ms(&self) -> i64 {
-        self.cooldowns.iter().map(|known| known.until_ms).max().unwrap_or(i64::MIN)
+    /// Since when and until when its cooldowns keep it out.
+    fn out(&self) -> Option<(i64, i64)> {
+        let last = self.cooldowns.iter().max_by_key(|known| known.until_ms)?;
+        Some((last.since_ms, last.until_ms))
     }
 }
 
@@ -157,7 +166,8 @@ impl Table {
             });
             out[place].1.push(Arc::clone(key));
         }
-        Roster(out.into_iter().map(|(project, keys)| (project, keys.into())).collect())
+        let member = |(project, keys): (_, Vec<_>)| Member { project, keys: keys.into() };
+        Roster(out.into_iter().map(member).collect())
     }
 
     /// The quota project called `name`, made if need be.
@@ -228,7 +238,7 @@ impl Table {
     pub(crate) fn settle_project(&self, name: &str) {
         if let Some(row) = self.projects.get(name) {
             row.project.dead().set(row.standing.quarantine.as_ref().map(|known| known.cause));
-            row.project.set_until_ms(row.standing.until_ms());
+            row.project.set_out(row.standing.out());
         }
     }
 
