@@ -15,7 +15,7 @@
 use std::borrow::Cow;
 
 use chrono::{DateTime, Utc};
-use keywheel_core::{Cause, Effect, LimitSeen, Scope, Wait, scrub};
+use keywheel_core::{Cause, Effect, LimitSeen, Scope, Wait, Window, scrub};
 
 mod body;
 mod collect;
@@ -192,8 +192,7 @@ fn effects(case: &Case<'_>, finding: &Finding) -> Vec<Effect> {
 
 fn effect_of(seen: &Seen, case: &Case<'_>, beside_a_day: bool) -> Option<Effect> {
     if seen.tool {
-        let wait = Wait::Stated(std::time::Duration::from_hours(1));
-        return Some(Effect::new(Scope::Tool, Cause::ToolQuota, wait));
+        return Some(Effect::new(Scope::Tool, Cause::ToolQuota, Wait::Reset(Window::Hour)));
     }
     if seen.value == Some(0) {
         return Some(Effect::new(Scope::Bucket, Cause::FreeTierNotAvailable, Wait::None));

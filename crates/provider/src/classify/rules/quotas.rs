@@ -101,7 +101,7 @@ pub(super) fn tool_quota(case: &Case<'_>) -> Option<Finding> {
         unnamed.then(|| "the request used a tool, and no model quota is named".to_owned())
     })?;
     let fix = "search grounding and URL context have little or no free quota: ask without them";
-    let wait = Wait::Stated(Duration::from_hours(1));
+    let wait = Wait::Reset(Window::Hour);
     Some(Finding { fix: Some(fix), ..quota(Cause::ToolQuota, Scope::Tool, wait, tell) })
 }
 
@@ -187,7 +187,8 @@ pub(super) fn ip_block(case: &Case<'_>) -> Option<Finding> {
     Some(Finding {
         cause: Cause::IpBlock,
         scope: Scope::Host,
-        wait: Wait::Stated(Duration::from_mins(1)),
+        // Nobody states a wait: a minute at first, longer if it is met again.
+        wait: Wait::Ladder,
         retry: Retry::Later,
         key_is_dead: false,
         tell,
