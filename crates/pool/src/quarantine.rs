@@ -103,11 +103,7 @@ fn still_dead(table: &mut Table, key: &Key, cause: Cause, now_ms: i64) {
 }
 
 /// Clears keys and quota projects; also returns the quota projects whose buckets are meant.
-fn clear_table(
-    table: &mut Table,
-    selector: &Selector,
-    now_ms: i64,
-) -> (usize, Vec<Arc<str>>) {
+fn clear_table(table: &mut Table, selector: &Selector, now_ms: i64) -> (usize, Vec<Arc<str>>) {
     let keys: Vec<_> = match selector {
         Selector::All => table.loaded.clone(),
         Selector::Key(fingerprint) => table.find(&fingerprint.to_string()).into_iter().collect(),

@@ -225,10 +225,11 @@ pub(crate) struct DaySpan {
 }
 
 impl DaySpan {
-    /// A day known by its end alone, taken to be 24 hours long.
+    /// A day known by its end alone, taken to be 24 hours long. Its date is the one on which it ends: never
+    /// earlier than the Pacific day it takes over from, so that the state file orders the two rightly.
     pub(crate) fn ending_at(end_ms: i64, now_ms: i64) -> Self {
         let from_ms = end_ms.saturating_sub(24 * 3_600_000).min(now_ms);
-        let date = QuotaDay::containing(keywheel_core::clock::from_unix_ms(from_ms)).date();
+        let date = QuotaDay::containing(keywheel_core::clock::from_unix_ms(end_ms)).date();
         Self { from_ms, end_ms, date }
     }
 

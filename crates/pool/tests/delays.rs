@@ -79,6 +79,7 @@ async fn a_stated_wait_of_hours_is_that_buckets_own_day_boundary() {
     let until = fixture.refuse(&refusal).await.until.unwrap();
     let turns = at("2026-11-29T21:00:00Z");
     assert!(until > turns && until <= turns + seconds(5));
+    assert!(fixture.state.json().contains(r#""date": "2026-11-29""#));
     fixture.clock.set(until);
     fixture.serve();
     fixture.serve();
@@ -89,6 +90,30 @@ async fn a_stated_wait_of_hours_is_that_buckets_own_day_boundary() {
     assert!(soonest >= at("2026-11-30T21:00:00Z") && soonest <= at("2026-11-30T21:00:05Z"));
     fixture.clock.set(soonest);
     fixture.serve();
+}
+
+#[tokio::test]
+async fn counts_before_a_stated_boundary_survive_a_restart() {
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    for _ in 0..5 {
+        fixture.serve();
+    }
+    let nine_hours = bucket(Cause::PerDayRequests, Wait::Stated(seconds(9 * 3_600)));
+    fixture.refuse(&Refusal { effects: vec![nine_hours], ..day_spent(None) }).await;
+    let fixture = fixture.restart(|builder| builder.keys(keys(1)));
+    let bucket = &fixture.pool.status().buckets[0];
+    assert_eq!((bucket.day.requests, bucket.explored), (5, true));
+    assert_eq!(bucket.day_ends_at, at("2026-11-29T21:00:00Z"));
+}
+
+#[tokio::test]
+async fn a_day_that_was_stated_today_is_not_asked_about_again_today() {
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    let nine_hours = bucket(Cause::PerDayRequests, Wait::Stated(seconds(9 * 3_600)));
+    fixture.refuse(&Refusal { effects: vec![nine_hours], ..day_spent(None) }).await;
+    fixture.advance(seconds(3 * 3_600));
+    let ask = keywheel_pool::Ask::new(MODEL).by(fixture.now() + seconds(1));
+    assert!(fixture.pool.lease(ask).await.is_err());
 }
 
 #[tokio::test]

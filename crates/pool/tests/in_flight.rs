@@ -37,6 +37,16 @@ async fn fifty_answers_in_flight_when_the_day_ends_are_one_step() {
 }
 
 #[tokio::test]
+async fn fifty_answers_in_flight_with_a_stated_wait_do_not_push_it_on() {
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    for lease in in_flight(&fixture, 50).await {
+        let _ = lease.refused(&minute_spent(30, None)).await;
+        fixture.advance(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(fixture.soonest(), at("2026-11-29T12:00:30Z"));
+}
+
+#[tokio::test]
 async fn fifty_answers_in_flight_over_midnight_do_not_spend_the_new_day() {
     let fixture = Fixture::new(1, "2026-11-30T07:59:59Z");
     let leases = in_flight(&fixture, 50).await;

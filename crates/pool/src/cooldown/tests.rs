@@ -78,6 +78,21 @@ fn an_unspecified_wait_that_proves_wrong_again_and_again_climbs_the_ladder() {
     assert_eq!(waits, [34, 300, 1_800, 7_200]);
 }
 
+#[test]
+fn a_refusal_sent_while_a_guess_holds_is_no_step_up() {
+    // An exploratory request, or another process'.
+    let strategies = Strategies::default();
+    let effect = Effect::new(keywheel_core::Scope::Bucket, Cause::UnspecifiedQuota, Wait::Ladder);
+    let mut trouble = Trouble::default();
+    let mut steps = Vec::new();
+    for now_ms in [NOW_MS, NOW_MS + 30 * SECOND, NOW_MS + 30 * SECOND + MINUTE] {
+        let facts = facts(&strategies, now_ms, now_ms);
+        let decision = decide(&effect, None, &mut trouble, &facts).unwrap();
+        steps.push(decision.cooldown.step);
+    }
+    assert_eq!(steps, [1, 1, 2]);
+}
+
 proptest! {
     /// Whatever comes, the moment lies in the future and no further than is legal.
     #[test]

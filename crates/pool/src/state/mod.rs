@@ -182,7 +182,8 @@ pub(crate) struct NameHasher(u64);
 impl Hasher for NameHasher {
     fn write(&mut self, bytes: &[u8]) {
         // The first eight bytes, the last eight and the length tell any two of a provider's models apart.
-        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let word =
+            |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         let (first, last) = match (bytes.first_chunk(), bytes.last_chunk()) {
             (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
             _ => (word(bytes), 0),
