@@ -5,7 +5,6 @@
 use keywheel::{Ask, Pool, StateLocation, SystemClock, Usage};
 use keywheel_core::{Clock as _, scrub::scrub};
 use keywheel_examples::demo::{self, MODEL};
-use keywheel_pool::Refusal;
 use keywheel_provider::classify::{Asked, Dialect, Kind, Reply, classify};
 
 #[tokio::main]
@@ -38,7 +37,7 @@ async fn main() -> Result<(), demo::Failure> {
             }
             Kind::Refused(_) => {
                 println!("{:<20} {}", "", scrub(&verdict.message, &[lease.key()]));
-                let reported = lease.refused(&Refusal::new(verdict.effects)).await;
+                let reported = lease.refused(&keywheel::refusal(&verdict)).await;
                 println!("{:<20} until {:?}", "", reported.until);
             }
         }

@@ -3,19 +3,19 @@
 //! `cargo run --release --example quickstart` talks to a simulator on this machine. Run it twice: the second run
 //! starts from the state file. `-- --reset` starts over. `-- --live` makes three calls to Google with your keys.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use keywheel::{Gemini, GeminiStream, Reply};
+use keywheel::Gemini;
 use keywheel_examples::{
     demo::{self, Failure, MODEL},
-    show,
+    live, show,
 };
 
 #[derive(Parser)]
 #[command(about = "keywheel against a simulator, or with --live against Google")]
 struct Args {
-    /// Use the keys of the environment or .env against Google: three calls, never to exhaustion.
+    /// Use the keys of the environment or .env against Google: three requests at most.
     #[arg(long)]
     live: bool,
     /// Forget what earlier runs learned.
@@ -30,11 +30,13 @@ struct Args {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Failure> {
+async fn main() -> ExitCode {
     let args = Args::parse();
-    if args.live {
-        return live(&args.model).await;
-    }
+    let done = if args.live { live::run(&args.model).await } else { simulated(args).await };
+    show::exit_code(done)
+}
+
+async fn simulated(args: Args) -> Result<(), Failure> {
     let server = demo::start().await?;
     let state = args.state.unwrap_or_else(demo::state_folder).join("pool.json");
     if args.reset && state.exists() {
@@ -56,54 +58,21 @@ async fn main() -> Result<(), Failure> {
 
     println!("\nCalls until nothing is left, the second one as a stream:");
     for number in 1.. {
-        let done = if number == 2 {
-            print_stream(gemini.stream(MODEL, "Count to three").await?).await?
+        let spent = if number == 2 {
+            show::stream(gemini.stream(MODEL, "Count to three").await?).await?
         } else {
-            print_reply(&gemini.generate(MODEL, format!("Say hello {number}")).await?)
+            show::reply(&gemini.generate(MODEL, format!("Say hello {number}")).await?)
         };
-        if done {
+        if spent {
             break;
         }
     }
     demo::print_learned(&gemini);
-    let (served, refused) = (demo::served(&server), demo::refused(&server));
-    println!("\nRequests sent: {served} served, {refused} refused.");
+    println!(
+        "\nRequests sent: {} served, {} refused.",
+        demo::served(&server),
+        demo::refused(&server)
+    );
     gemini.flush().await?;
-    Ok(())
-}
-
-/// Prints how an answer came about; true if no model gave it.
-fn print_reply(reply: &Reply) -> bool {
-    reply.attempts().iter().for_each(|attempt| println!("  {}", show::attempt(attempt)));
-    if reply.degraded().is_some() {
-        println!("  no key can serve; the callback answered: {}", reply.text());
-    }
-    reply.degraded().is_some()
-}
-
-/// The same for a stream.
-async fn print_stream(mut stream: GeminiStream) -> Result<bool, Failure> {
-    stream.attempts().iter().for_each(|attempt| println!("  {}", show::attempt(attempt)));
-    let (mut parts, mut text) = (0, String::new());
-    while let Some(part) = stream.next().await {
-        text.push_str(&part?.text());
-        parts += 1;
-    }
-    match stream.degraded() {
-        None => println!("    in {parts} parts: {}", text.trim()),
-        Some(_) => println!("  no key can serve; the callback answered: {text}"),
-    }
-    Ok(stream.degraded().is_some())
-}
-
-async fn live(model: &str) -> Result<(), Failure> {
-    let gemini = Gemini::from_env().await?;
-    println!("Talking to Google with {} keys: three calls.", gemini.status().keys.len());
-    for prompt in ["Say hello", "Say goodbye"] {
-        let reply = gemini.generate(model, prompt).await?;
-        print_reply(&reply);
-        println!("  {}", reply.text().trim());
-    }
-    print_stream(gemini.stream(model, "Count to three").await?).await?;
     Ok(())
 }

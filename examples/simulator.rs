@@ -8,10 +8,13 @@ use clap::Parser;
 use keywheel_core::SystemClock;
 use keywheel_sim::{SimConfig, SimServer};
 
+const DEMO: &str = include_str!("sim.toml");
+
 /// A stand-in for the Gemini API that enforces quotas.
 #[derive(Parser)]
 struct Args {
-    /// What to simulate, in TOML. Defaults to the demonstration in `examples/sim.toml`.
+    /// What to simulate, in TOML. Defaults to the demonstration in `examples/sim.toml`, which `sim.toml` also
+    /// names where there is no such file.
     #[arg(long)]
     config: Option<PathBuf>,
     /// The port on the loopback interface. Defaults to a free one.
@@ -32,9 +35,11 @@ async fn main() -> ExitCode {
 
 async fn serve(args: Args) -> Result<(), Box<dyn std::error::Error>> {
     let text = match &args.config {
+        // The one beside this program may be named from anywhere.
+        Some(path) if path.as_os_str() == "sim.toml" && !path.exists() => DEMO.to_owned(),
         Some(path) => std::fs::read_to_string(path)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?,
-        None => include_str!("sim.toml").to_owned(),
+        None => DEMO.to_owned(),
     };
     let config = SimConfig::from_toml(&text)?;
     for project in &config.projects {

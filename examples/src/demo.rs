@@ -79,13 +79,20 @@ pub fn print_known(gemini: &Gemini) {
     let mut known = Vec::new();
     for key in &status.keys {
         if let Some(quarantine) = &key.quarantine {
-            known.push(format!("{}: {}, out of use", key.label, quarantine.cause));
+            known.push(format!(
+                "{}: {}, {}",
+                key.label,
+                quarantine.cause,
+                show::lasting(quarantine.cause)
+            ));
         }
     }
     for bucket in status.buckets.iter().filter(|bucket| bucket.model == MODEL) {
         for cooldown in &bucket.cooldowns {
-            let until = cooldown.until.map_or_else(|| "not a matter of time".into(), show::moment);
-            known.push(format!("{}: {}, {until}", bucket.labels.join(", "), cooldown.cause));
+            let cause = cooldown.cause;
+            let until = |at| format!("until {}", show::moment(at));
+            let until = cooldown.until.map_or_else(|| show::lasting(cause).to_owned(), until);
+            known.push(format!("{}: {cause}, {until}", bucket.labels.join(", ")));
         }
     }
     if known.is_empty() {

@@ -24,6 +24,8 @@ pub struct Attempt {
     pub available_at: Option<DateTime<Utc>>,
     /// Whether a refusal was safely in the state file before the call went on.
     pub persisted: Option<bool>,
+    /// What the key's owner can do about a refusal, where somebody has to act.
+    pub fix: Option<&'static str>,
     /// What the provider said of a refusal, or what went wrong; shortened, without keys. Empty when served.
     pub message: String,
 }

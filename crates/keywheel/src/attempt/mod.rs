@@ -30,7 +30,7 @@ use self::{
     plan::Plan,
     read::{Brought, Parts, Shape, Whole},
 };
-pub use self::{plan::RetryConfig, stream::GeminiStream};
+pub use self::{outcome::refusal, plan::RetryConfig, stream::GeminiStream};
 use crate::{
     Attempt, Error, OutOfQuota, Rejected, Reply,
     gemini::{CallOptions, Inner},
@@ -218,6 +218,8 @@ impl<'a> Run<'a> {
                 if let Some(attempt) = self.attempts.last_mut() {
                     attempt.available_at = reported.until;
                     attempt.persisted = Some(reported.persisted);
+                    attempt.fix = verdict.fix;
+                    warn_of_quarantine(attempt, cause);
                 }
             }
             PoolOutcome::Failed => lease.failed(&verdict.effects),
@@ -303,6 +305,7 @@ impl<'a> Run<'a> {
             kind,
             available_at: None,
             persisted: None,
+            fix: None,
             message: message.to_owned(),
         });
         tracing::debug!(
@@ -317,6 +320,19 @@ impl<'a> Run<'a> {
 
     fn take_attempts(&mut self) -> Vec<Attempt> {
         std::mem::take(&mut self.attempts)
+    }
+}
+
+/// A key that is out of use until somebody acts is said aloud, once: it is not handed out again.
+fn warn_of_quarantine(attempt: &Attempt, cause: Cause) {
+    if cause.release().is_some() {
+        tracing::warn!(
+            key = %attempt.fingerprint,
+            label = attempt.label,
+            cause = cause.as_str(),
+            fix = attempt.fix,
+            "a key is out of use"
+        );
     }
 }
 

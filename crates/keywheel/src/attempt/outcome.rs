@@ -71,13 +71,23 @@ pub(crate) fn decide(refused: &Refused) -> (PoolOutcome, Next) {
     }
 }
 
-fn refusal(verdict: &Verdict) -> Refusal {
+/// What a pool is told of a refusal: for a [`Pool`](crate::Pool) under another HTTP client, with
+/// [`classify`](keywheel_provider::classify()) as the reader of replies.
+///
+/// The detail is what the provider said and what the key's owner can do about it.
+#[must_use]
+pub fn refusal(verdict: &Verdict) -> Refusal {
+    let detail = match verdict.fix {
+        Some(fix) if verdict.message.is_empty() => fix.to_owned(),
+        Some(fix) => format!("{fix}; the provider said: {}", verdict.message),
+        None => verdict.message.clone(),
+    };
     Refusal {
         effects: verdict.effects.clone(),
         limits: verdict.limits.clone(),
         named_quota: verdict.named_quota,
         project_number: verdict.project_number.clone(),
-        detail: verdict.message.clone(),
+        detail,
     }
 }
 
