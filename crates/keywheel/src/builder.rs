@@ -1,11 +1,17 @@
 //! How a [`Gemini`] is put together.
 
-use std::{fmt, future::Future, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use keywheel_core::{Clock, SystemClock};
 use keywheel_pool::{
     KeySpec, LimitKind, Limits, Pool, PoolBuilder, ResetStrategy, Selection, StateLocation,
-    keys::{KeyLoader, LoadedKeys},
+    keys::{KeyLoader, KeyNote, LoadedKeys},
 };
 use keywheel_provider::{
     Transport,
@@ -16,6 +22,7 @@ use keywheel_provider::{
 use crate::{
     Degraded, Error, Gemini, OutOfQuota, RetryConfig,
     attempt::Paces,
+    config::{self, Environment},
     degrade::OnExhausted,
     gemini::{COLLECTION, Defaults, Inner},
 };
@@ -51,6 +58,8 @@ pub struct GeminiBuilder {
     retry: RetryConfig,
     on_exhausted: Option<OnExhausted>,
     daily_checks: bool,
+    /// What was noticed before the keys are loaded.
+    notes: Vec<KeyNote>,
 }
 
 impl Default for GeminiBuilder {
@@ -69,11 +78,65 @@ impl Default for GeminiBuilder {
             retry: RetryConfig::default(),
             on_exhausted: None,
             daily_checks: true,
+            notes: Vec::new(),
         }
     }
 }
 
 impl GeminiBuilder {
+    /// Takes the settings of a TOML file; whatever is set afterwards wins.
+    ///
+    /// Every setting has a default, so an empty file gives what [`Gemini::from_env`] does. Relative paths are seen
+    /// from the file, and so is `.env`. Keys are best left in the environment; the file may hold them.
+    ///
+    /// ```toml
+    /// state = "pool.json"
+    /// deadline = "30s"
+    ///
+    /// [[key]]
+    /// variable = "CHAT_KEY"
+    /// project = "chat"
+    ///
+    /// [limits."gemini-3.5-flash-lite"]
+    /// rpd = 500
+    /// ```
+    ///
+    /// All settings are in `docs/configuration.md`.
+    ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), keywheel::Error> {
+    /// let gemini = keywheel::GeminiBuilder::from_config("keywheel-client.toml")?
+    ///     .on_exhausted(|_| async { "The assistant is resting." })
+    ///     .build()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Config`] with everything that is wrong in the file, each fault with its line. Faults in the `.env`
+    /// and key files that it names are found by [`build`](Self::build).
+    pub fn from_config(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Ok(config::read(path.as_ref(), Environment::Process)?)
+    }
+
+    /// The same with `variables` in place of the environment of the process. What they do not say about the state
+    /// file is left to [`StateLocation::Default`].
+    ///
+    /// # Errors
+    /// See [`from_config`](Self::from_config).
+    pub fn from_config_with<N, V>(
+        path: impl AsRef<Path>,
+        variables: impl IntoIterator<Item = (N, V)>,
+    ) -> Result<Self, Error>
+    where
+        N: Into<String>,
+        V: Into<String>,
+    {
+        let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
+        Ok(config::read(path.as_ref(), Environment::Given(variables.collect()))?)
+    }
+
     /// Uses these keys. Defaults to those of the environment and `.env`, see [`KeyLoader`].
     pub fn keys(mut self, keys: impl IntoIterator<Item = KeySpec>) -> Self {
         self.keys = Some(keys.into_iter().collect());
@@ -113,6 +176,13 @@ impl GeminiBuilder {
     /// How keys are chosen. Defaults to [`Selection::RoundRobin`].
     pub fn selection(mut self, selection: Selection) -> Self {
         self.pool_builder = self.pool_builder.selection(selection);
+        self
+    }
+
+    /// Whether one request per free bucket and quota day may go beyond what is believed, to find out whether it
+    /// still holds. Defaults to true.
+    pub fn exploration(mut self, on: bool) -> Self {
+        self.pool_builder = self.pool_builder.exploration(on);
         self
     }
 
@@ -210,14 +280,16 @@ impl GeminiBuilder {
     /// [`Error::Keys`] names every faulty variable; [`Error::Pool`] and [`Error::Setting`] the faulty setting.
     pub async fn build(self) -> Result<Gemini, Error> {
         let upstream = self.upstream(|name| std::env::var(name).ok())?;
-        let (pool, key_notes) = match self.pool {
-            Some(pool) => (pool, Vec::new()),
+        let mut key_notes = self.notes;
+        let pool = match self.pool {
+            Some(pool) => pool,
             None => {
                 let loaded = load(self.keys, self.loader)?;
                 let builder = self.pool_builder.keys(loaded.keys).clock(self.clock);
                 // Reading the state file blocks; the runtime's own threads are for other work.
                 let pool = tokio::task::spawn_blocking(move || builder.build()).await;
-                (pool.map_err(setting)??, loaded.notes)
+                key_notes.extend(loaded.notes);
+                pool.map_err(setting)??
             }
         };
         let gemini = Gemini::from_inner(Inner {
@@ -231,6 +303,11 @@ impl GeminiBuilder {
             key_notes,
         });
         Ok(if self.daily_checks { gemini.with_checks() } else { gemini })
+    }
+
+    /// Adds to [`Gemini::key_notes`].
+    pub(crate) fn note(&mut self, note: KeyNote) {
+        self.notes.push(note);
     }
 
     fn upstream(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Upstream, Error> {
@@ -262,8 +339,25 @@ fn load(keys: Option<Vec<KeySpec>>, loader: Option<KeyLoader>) -> Result<LoadedK
     }
 }
 
+/// Every setting. What cannot be shown is counted or said to be there.
 impl fmt::Debug for GeminiBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GeminiBuilder").field("base_url", &self.base_url).finish_non_exhaustive()
+        // One that cannot be used may hold a password.
+        let usable = |url: &&str| Upstream::check_base_url(url).is_ok();
+        f.debug_struct("GeminiBuilder")
+            .field("keys", &self.keys)
+            .field("loader", &self.loader)
+            .field("pool", &self.pool.is_some())
+            .field("pool_builder", &self.pool_builder)
+            .field("transport", &self.transport.is_some())
+            .field("base_url", &self.base_url.as_deref().filter(usable))
+            .field("api_version", &self.api_version)
+            .field("timeouts", &self.timeouts)
+            .field("defaults", &self.defaults)
+            .field("retry", &self.retry)
+            .field("on_exhausted", &self.on_exhausted.is_some())
+            .field("daily_checks", &self.daily_checks)
+            .field("notes", &self.notes)
+            .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use keywheel_core::Cause;
 use keywheel_pool::{Exhausted, PoolError, keys::KeysError};
 use keywheel_provider::classify::Verdict;
 
-use crate::Attempt;
+use crate::{Attempt, ConfigErrors};
 
 /// Why a call brought no answer. Match on it: each variant asks for something else.
 ///
@@ -16,6 +16,9 @@ pub enum Error {
     /// No usable key was found, or a key's variable is at fault. Names every variable and file looked at.
     #[error(transparent)]
     Keys(#[from] KeysError),
+    /// A configuration file is at fault. Lists every fault with its line.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
     /// The pool could not be built.
     #[error(transparent)]
     Pool(#[from] PoolError),

@@ -1,6 +1,6 @@
 //! The client: one call in, one answer out.
 
-use std::{future::IntoFuture, sync::Arc, time::Duration};
+use std::{future::IntoFuture, path::Path, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use futures_util::future::BoxFuture;
@@ -71,6 +71,15 @@ impl Gemini {
     /// [`Error::Keys`] names every variable at fault, or says where keys were looked for.
     pub async fn from_env() -> Result<Self, Error> {
         Self::builder().build().await
+    }
+
+    /// A client with the settings of a TOML file, see [`GeminiBuilder::from_config`].
+    ///
+    /// # Errors
+    /// [`Error::Config`] with everything that is wrong in the file, each fault with its line; and those of
+    /// [`GeminiBuilder::build`].
+    pub async fn from_config(path: impl AsRef<Path>) -> Result<Self, Error> {
+        GeminiBuilder::from_config(path)?.build().await
     }
 
     /// A client built step by step.

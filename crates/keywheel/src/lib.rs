@@ -17,6 +17,7 @@
 //! | how a call is made | [`Gemini`] |
 //! | what can go wrong, and what to do about it | [`Error`] |
 //! | what was tried on the way to an answer | [`Reply::attempts`] |
+//! | how to keep settings in a file | [`Gemini::from_config`] |
 //! | how to answer when every key is spent | [`GeminiBuilder::on_exhausted`] |
 //! | the pool under somebody else's client | [`Pool`] |
 //! | when limits come back, and how to say it otherwise | [`reset`] |
@@ -25,6 +26,7 @@
 mod attempt;
 mod builder;
 mod checks;
+mod config;
 mod degrade;
 mod error;
 mod gemini;
@@ -54,8 +56,9 @@ pub use keywheel_provider::{
 };
 
 pub use self::{
-    attempt::{GeminiStream, RetryConfig},
+    attempt::{GeminiStream, RetryConfig, refusal},
     builder::GeminiBuilder,
+    config::{ConfigErrors, ConfigFault},
     degrade::{Degraded, OutOfQuota},
     error::{Error, Rejected},
     gemini::{Gemini, Generate, Stream},

@@ -66,10 +66,7 @@ impl Upstream {
     /// It is no single path segment of letters, digits, dots and dashes.
     pub fn with_version(mut self, version: impl Into<String>) -> Result<Self, BadUpstream> {
         let version = version.into();
-        let safe = |b: u8| b.is_ascii_alphanumeric() || b == b'.' || b == b'-';
-        if version.starts_with('.') || !version.bytes().all(safe) {
-            return Err(BadUpstream::Version);
-        }
+        Self::check_version(&version)?;
         self.version = Some(version);
         Ok(self)
     }
@@ -80,6 +77,26 @@ impl Upstream {
     pub const fn with_dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;
         self
+    }
+
+    /// Whether `base_url` can be used, without anything to send with.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new). They do not repeat the URL.
+    pub fn check_base_url(base_url: &str) -> Result<(), BadUpstream> {
+        parse_base(base_url).map(drop)
+    }
+
+    /// Whether `version` can be used.
+    ///
+    /// # Errors
+    /// See [`with_version`](Self::with_version).
+    pub fn check_version(version: &str) -> Result<(), BadUpstream> {
+        let safe = |b: u8| b.is_ascii_alphanumeric() || b == b'.' || b == b'-';
+        if version.starts_with('.') || !version.bytes().all(safe) {
+            return Err(BadUpstream::Version);
+        }
+        Ok(())
     }
 
     /// The base URL that the environment names, if any. `lookup` reads one variable.

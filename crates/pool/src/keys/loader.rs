@@ -48,6 +48,8 @@ use super::{
 #[must_use = "nothing is read before `load`"]
 pub struct KeyLoader {
     prefix: String,
+    /// `prefix` is the whole name of the only variable.
+    alone: bool,
     process: bool,
     variables: Vec<(String, String)>,
     dotenv: Vec<PathBuf>,
@@ -60,6 +62,7 @@ impl KeyLoader {
     pub const fn new() -> Self {
         Self {
             prefix: String::new(),
+            alone: false,
             process: false,
             variables: Vec::new(),
             dotenv: Vec::new(),
@@ -75,6 +78,14 @@ impl KeyLoader {
     /// only with the default, `GEMINI_API_KEY`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
+        self.alone = false;
+        self
+    }
+
+    /// Looks for one key in the variable of exactly this name, and for no other variable.
+    pub fn only(mut self, name: impl Into<String>) -> Self {
+        self.prefix = name.into();
+        self.alone = true;
         self
     }
 
@@ -122,8 +133,11 @@ impl KeyLoader {
     /// [`KeysError::Faults`] with all that is wrong: one fault is enough, since a key left out in
     /// silence is missed only when the quota runs out. [`KeysError::NoKeys`] if there is no key.
     pub fn load(&self) -> Result<LoadedKeys, KeysError> {
-        let prefix = if self.prefix.is_empty() { DEFAULT_PREFIX } else { &self.prefix };
-        let mut load = Load::new(Names::new(prefix));
+        let mut load = Load::new(match self.prefix.as_str() {
+            name if self.alone => Names::only(name),
+            "" => Names::new(DEFAULT_PREFIX),
+            prefix => Names::new(prefix),
+        });
         if self.process || !self.variables.is_empty() {
             load.environment(&self.variables, self.process);
         }
@@ -150,6 +164,7 @@ impl fmt::Debug for KeyLoader {
         // Never the values of the variables: they are what this is all about.
         f.debug_struct("KeyLoader")
             .field("prefix", &self.prefix)
+            .field("alone", &self.alone)
             .field("process", &self.process)
             .field("variables", &self.variables.len())
             .field("dotenv", &self.dotenv)

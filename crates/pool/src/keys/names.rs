@@ -13,6 +13,8 @@ pub(super) struct Names {
     paid: String,
     project: String,
     google: Option<&'static str>,
+    /// Only `single` counts, whatever else its name would give.
+    alone: bool,
 }
 
 /// What a variable is for. `suffix` is empty for the name without one.
@@ -51,11 +53,20 @@ impl Names {
             paid: format!("{stem}_PAID{}", ending.unwrap_or_default()),
             project: format!("{stem}_PROJECT"),
             google: (single == DEFAULT_PREFIX).then_some(GOOGLE),
+            alone: false,
         }
+    }
+
+    /// The one variable `name`, for one key.
+    pub(super) fn only(name: &str) -> Self {
+        Self { single: name.into(), alone: true, ..Self::new(name) }
     }
 
     /// What `name` is for. Case counts, as it does for environment variables on most systems.
     pub(super) fn role<'a>(&self, name: &'a str) -> Role<'a> {
+        if self.alone {
+            return if name == self.single { Role::Key { suffix: "" } } else { Role::Other };
+        }
         if name == self.list {
             return Role::List;
         }
@@ -80,6 +91,9 @@ impl Names {
     /// What the reader of an error should know was looked for.
     pub(super) fn looked_for(&self) -> Vec<String> {
         let Self { single, list, paid, google, .. } = self;
+        if self.alone {
+            return vec![single.clone()];
+        }
         let mut names = vec![format!("{single}_<ANY SUFFIX>"), single.clone(), list.clone()];
         names.extend(google.map(String::from));
         names.extend([format!("{paid}_<ANY SUFFIX>"), paid.clone()]);
@@ -88,6 +102,9 @@ impl Names {
 
     /// How to give several keys.
     pub(super) fn several(&self) -> String {
+        if self.alone {
+            return "a variable for each".into();
+        }
         format!("{} for a list of them, or a suffix for each (_1, _2, ...)", self.list)
     }
 }

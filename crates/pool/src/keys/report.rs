@@ -169,6 +169,8 @@ pub enum KeyNote {
     NotRead(Place),
     /// A line that could not be read, and does not seem to be about keys.
     Malformed(Place),
+    /// Holds keys, and other users of the machine can read it.
+    ReadableByOthers(Place),
 }
 
 impl Display for KeyNote {
@@ -200,6 +202,10 @@ impl Display for KeyNote {
                 "{place} is not read; if it is meant to be a key, put an underscore before the suffix and keep the case"
             ),
             Self::Malformed(place) => write!(f, "{place} was passed over: it is not NAME=value"),
+            Self::ReadableByOthers(place) => write!(
+                f,
+                "{place} holds keys and can be read by other users of this machine; chmod 600 keeps them out"
+            ),
         }
     }
 }

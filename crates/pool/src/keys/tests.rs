@@ -255,6 +255,24 @@ fn a_real_variable_wins_over_dotenv_even_when_empty() {
 }
 
 #[test]
+fn one_variable_is_read_alone_by_the_rules_of_all() {
+    let dir = TempDir::new().unwrap();
+    let text = "MY_KEY=AQ.EXAMPLE-file\nMY_KEY_2=AQ.EXAMPLE-2\nMY_KEYS=AQ.EXAMPLE-3\n";
+    let path = file(&dir, ".env", text);
+    let only = || KeyLoader::new().only("MY_KEY").dotenv(&path);
+    assert_eq!(labels(&only().load().unwrap()), ["MY_KEY"]);
+    let real = only().environment([("MY_KEY", "'AQ.EXAMPLE-real'")]).load().unwrap();
+    assert!(real.keys[0].key.expose() == "AQ.EXAMPLE-real", "the file won");
+
+    let none = KeyLoader::new().only("YOUR_KEY").dotenv(&path).load().unwrap_err().to_string();
+    assert!(none.starts_with("no API key found. Looked for YOUR_KEY in "), "{none}");
+    let two =
+        KeyLoader::new().only("MY_KEY").environment([("MY_KEY", "AQ.EXAMPLE-a, AQ.EXAMPLE-b")]);
+    let found = faults(two.load().unwrap_err());
+    assert_eq!(found, ["MY_KEY: seems to hold several keys; use a variable for each"]);
+}
+
+#[test]
 fn a_malformed_dotenv_line_is_reported_by_number_and_stops_nothing() {
     let dir = TempDir::new().unwrap();
     let path = file(

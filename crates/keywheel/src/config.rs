@@ -1,0 +1,74 @@
+//! The client's configuration file: what is wrong with one, and how it is read.
+//!
+//! Every fault is listed at once, each with its line and column. No fault repeats a value: any of them may be a key
+//! that somebody put in the wrong place.
+
+mod keys;
+mod read;
+mod section;
+mod settings;
+mod words;
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+pub(crate) use self::read::{Environment, read};
+
+/// All that is wrong with a configuration file. Never holds a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigErrors {
+    path: PathBuf,
+    faults: Vec<ConfigFault>,
+}
+
+impl ConfigErrors {
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Every fault, in the order of the file. Never empty.
+    #[must_use]
+    pub fn faults(&self) -> &[ConfigFault] {
+        &self.faults
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// One line for each fault, in the form that editors follow: `path:line:column: what`.
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [fault] = self.faults.as_slice() {
+            return fault.show(&self.path, f);
+        }
+        write!(f, "{} things are wrong in the configuration:", self.faults.len())?;
+        self.faults.iter().try_for_each(|fault| {
+            f.write_str("\n  ")?;
+            fault.show(&self.path, f)
+        })
+    }
+}
+
+/// One thing that is wrong with a configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConfigFault {
+    /// Line and column, counted from 1, the column in characters. `None`: the whole file.
+    pub position: Option<(usize, usize)>,
+    /// What is wrong, beginning with the setting's name where it is about one.
+    pub what: String,
+}
+
+impl ConfigFault {
+    fn show(&self, path: &Path, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", path.display())?;
+        if let Some((line, column)) = self.position {
+            write!(f, "{line}:{column}:")?;
+        }
+        write!(f, " {}", self.what)
+    }
+}

@@ -1,0 +1,205 @@
+//! From the file's settings to the builder's. Each has its row in docs/configuration.md.
+
+use keywheel_pool::{LimitKind, Limits, Selection};
+use keywheel_provider::{http::Timeouts, upstream::Upstream};
+use toml::de::DeValue;
+
+use super::{
+    keys::keys,
+    read::Source,
+    section::Section,
+    words::{self, DURATION, RESET, Reset},
+};
+use crate::{GeminiBuilder, RetryConfig};
+
+/// The settings of the whole file, which are in no section.
+pub(super) const WHOLE: [&str; 8] = [
+    "state",
+    "base_url",
+    "api_version",
+    "selection",
+    "deadline",
+    "overflow_after",
+    "exploration",
+    "daily_checks",
+];
+
+/// What a file says.
+pub(super) struct Read {
+    pub(super) client: GeminiBuilder,
+    /// At least one key stands in the file itself.
+    pub(super) holds_keys: bool,
+}
+
+/// Reads the whole file. What is wrong is noted in the section's faults.
+pub(super) fn client(mut at: Section<'_>, mut source: Source) -> Read {
+    let keys = keys(&mut at, &mut source);
+    let mut to = GeminiBuilder::default().key_loader(keys.loader);
+    to = place(&mut at, &source, to);
+    to = behaviour(&mut at, to);
+    if let Some(section) = at.table("limits") {
+        to = limits(section, to);
+    }
+    if let Some(section) = at.table("reset") {
+        to = resets(section, to);
+    }
+    if let Some(section) = at.table("timeouts") {
+        to = timeouts(section, to);
+    }
+    if let Some(section) = at.table("retry") {
+        to = retry(section, to);
+    }
+    at.end();
+    Read { client: to, holds_keys: keys.in_the_file }
+}
+
+fn place(at: &mut Section<'_>, source: &Source, mut to: GeminiBuilder) -> GeminiBuilder {
+    let state = at.text("state", "a path", path).map(|path| source.path(&path));
+    if let Some(state) = state.or_else(|| source.state()) {
+        to = to.state_file(state);
+    }
+    let url = at.text("base_url", "a URL", |url| {
+        Upstream::check_base_url(url).map(|()| url.to_owned()).map_err(|fault| fault.to_string())
+    });
+    if let Some(url) = url.or_else(|| source.base_url()) {
+        to = to.base_url(url);
+    }
+    let version = at.text("api_version", "a version such as \"v1beta\"", |version| {
+        let checked = Upstream::check_version(version);
+        checked.map(|()| version.to_owned()).map_err(|fault| fault.to_string())
+    });
+    if let Some(version) = version {
+        to = to.api_version(version);
+    }
+    to
+}
+
+fn behaviour(at: &mut Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
+    let selections = [
+        ("round_robin", Selection::RoundRobin),
+        ("most_remaining", Selection::MostRemaining),
+        ("failover", Selection::Failover),
+    ];
+    if let Some(selection) = at.choice("selection", &selections) {
+        to = to.selection(selection);
+    }
+    let deadline = at.text("deadline", DURATION, |text| match text.trim() {
+        "none" => Ok(None),
+        text => words::some_time(text).map(Some).map_err(|fault| fault + ", or \"none\""),
+    });
+    to = match deadline {
+        Some(Some(deadline)) => to.deadline(deadline),
+        Some(None) => to.no_deadline(),
+        None => to,
+    };
+    let patience = at.text("overflow_after", DURATION, words::any_time);
+    if let Some(patience) = patience {
+        to = to.overflow_after(patience);
+    }
+    if let Some(on) = at.boolean("exploration") {
+        to = to.exploration(on);
+    }
+    if at.boolean("daily_checks") == Some(false) {
+        to = to.without_daily_checks();
+    }
+    to
+}
+
+/// `[limits."<model>"]`: the names inside are the user's.
+fn limits(mut at: Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
+    for (model, value) in at.rest() {
+        let (name_at, model) = (model.span().start, model.into_inner());
+        let called = words::shown(&model);
+        let span = value.span();
+        let DeValue::Table(table) = value.into_inner() else {
+            at.fault(span.start, &called, "must be a section: write [limits.\"<model>\"]");
+            continue;
+        };
+        if table.values().any(|value| value.get_ref().is_table()) {
+            // [limits.gemini-3.5-flash] is, in TOML, a section `5-flash` in a section `gemini-3`.
+            at.fault(
+                name_at,
+                &called,
+                "a model's name with a dot needs quotes: [limits.\"<model>\"]",
+            );
+            continue;
+        }
+        if model.is_empty() || model.strip_suffix('*').unwrap_or(&model).contains('*') {
+            at.fault(
+                name_at,
+                &called,
+                "must be a model, a beginning such as \"gemini-3.5-*\", or \"*\"",
+            );
+        }
+        let mut section = at.open(span.start, table, &called);
+        let limits = Limits {
+            rpm: section.number("rpm", 1),
+            tpm: section.number("tpm", 1),
+            rpd: section.number("rpd", 1),
+            tpd: section.number("tpd", 1),
+        };
+        section.end();
+        to = to.limits(&model, limits);
+    }
+    to
+}
+
+fn resets(mut at: Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
+    for (name, kind) in [
+        ("requests_per_minute", LimitKind::RequestsPerMinute),
+        ("tokens_per_minute", LimitKind::TokensPerMinute),
+        ("requests_per_day", LimitKind::RequestsPerDay),
+        ("tokens_per_day", LimitKind::TokensPerDay),
+        ("tool", LimitKind::Tool),
+        ("billing", LimitKind::Billing),
+        ("unspecified", LimitKind::Unspecified),
+    ] {
+        match at.text(name, RESET, words::reset) {
+            // The pool's own default knows more than a strategy can tell: the day's date.
+            Some(Reset::PacificMidnight) if kind == LimitKind::RequestsPerDay => {}
+            Some(reset) => to = to.reset_strategy(kind, reset),
+            None => {}
+        }
+    }
+    at.end();
+    to
+}
+
+fn timeouts(mut at: Section<'_>, to: GeminiBuilder) -> GeminiBuilder {
+    let default = Timeouts::default();
+    let mut read = |name, default| at.text(name, DURATION, words::some_time).unwrap_or(default);
+    let timeouts = Timeouts {
+        connect: read("connect", default.connect),
+        first_byte: read("first_byte", default.first_byte),
+        idle: read("idle", default.idle),
+    };
+    at.end();
+    to.timeouts(timeouts)
+}
+
+fn retry(mut at: Section<'_>, to: GeminiBuilder) -> GeminiBuilder {
+    let mut retry = RetryConfig::default();
+    if let Some(most) = at.number("max_retries", 0) {
+        retry.max_retries = usize::try_from(most).unwrap_or(usize::MAX);
+    }
+    if let Some(pause) = at.text("first_pause", DURATION, words::any_time) {
+        retry.first_pause = pause;
+    }
+    if let Some(pause) = at.text("max_pause", DURATION, words::any_time) {
+        retry.max_pause = pause;
+    }
+    at.end();
+    to.retry(retry)
+}
+
+/// A path, not yet seen from the file.
+pub(super) fn path(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("must not be empty".to_owned());
+    }
+    if text.starts_with('~') {
+        // Only shells do that; taken literally it would make a folder of that name.
+        return Err("~ is not understood here; write the whole path".to_owned());
+    }
+    Ok(text.to_owned())
+}
