@@ -503,6 +503,8 @@ async fn no_key_of_the_file_is_ever_repeated() {
             format!("[[key]]\nkey = '{secret}'\nlabel = '{secret}'\nproject = 'x {secret}'"),
             format!("[[key]]\nkey = ['{secret}']"),
             format!("[[key]]\nvariable = '{secret}'"),
+            format!("[[key]]\nvariable = 'S'\nlabel = '{secret}'"),
+            format!("[[key]]\nvariable = 'S'\nproject = '{secret}'"),
             format!("[[key]]\n'{secret}' = true\nvariable = 'V'"),
             format!("{secret} = 1\n{secret} = 2"),
             format!("[keys]\nprefix = '{secret}-'\nfile = 5"),
@@ -515,7 +517,7 @@ async fn no_key_of_the_file_is_ever_repeated() {
         ];
         for text in faulty {
             let folder = Folder::new(&text);
-            let error = folder.with(&[("V", "AQ.EXAMPLE-v")]).unwrap_err();
+            let error = folder.with(&[("V", "AQ.EXAMPLE-v"), ("S", &secret)]).unwrap_err();
             let shown = format!("{error} {error:?}");
             assert!(!shown.contains(&secret), "case {}", text.replace(&secret, "<key>"));
             assert!(
