@@ -150,7 +150,7 @@ fn json_in_strings_in_strings_is_followed_only_so_far() {
 #[test]
 fn invalid_utf8_hides_nothing() {
     let mut body =
-        b"\xff\xfe{\"error\":{\"code\":403,\"message\":\"\xf0\x28 was reported as leaked \xc3\""
+        b"\xff\xfe{\"error\":{\"code\":403,\"message\":\"Your API key \xf0\x28 was reported as leaked \xc3\""
             .to_vec();
     assert_eq!(judge(403, &body).kind, Kind::Refused(Cause::LeakedOrSuspendedKey));
     body.truncate(4);

@@ -8,7 +8,7 @@ use keywheel_core::{Cause, Scope, Wait};
 use keywheel_provider::{Asked, Dialect, Kind, Reply, Retry, Verdict, classify};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
-const FRAGMENTS: [&str; 34] = [
+const FRAGMENTS: [&str; 46] = [
     "{",
     "}",
     "[",
@@ -43,6 +43,18 @@ const FRAGMENTS: [&str; 34] = [
     "retry_delay { seconds: ",
     "\u{1F600}",
     "<html>",
+    "\"reason\"",
+    "\"type\"",
+    "\"API_KEY_INVALID\"",
+    "\"CONSUMER_SUSPENDED\"",
+    "\"authentication_error\"",
+    "API key not valid",
+    "Your API key was reported as leaked",
+    "\"PERMISSION_DENIED\"",
+    "401",
+    "403",
+    "HTTP 401",
+    "{\"error\":{\"code\":400,\"details\":[{\"reason\":\"API_KEY_INVALID\"}]}}",
 ];
 
 /// Text that looks like an error nearly enough to reach every branch.
@@ -131,6 +143,19 @@ proptest! {
         // The JSON form must cope with any moment, too.
         let json = keywheel_provider::explain::to_json(&verdict, dialect, now);
         prop_assert!(json["evidence"].is_array());
+    }
+
+    #[test]
+    fn a_server_fault_or_a_wrong_address_kills_no_key_whatever_the_body(
+        body in body(),
+        headers in headers(),
+        status in prop_oneof![Just(404), 500..=599_u16, 600..=u16::MAX],
+        openai in any::<bool>(),
+    ) {
+        let dialect = if openai { Dialect::OpenAi } else { Dialect::Gemini };
+        let reply = Reply { status, headers: &headers, body: &body };
+        let verdict = classify(dialect, &reply, &Asked::default(), DateTime::UNIX_EPOCH);
+        prop_assert!(!verdict.key_is_dead, "{}", verdict.evidence[0]);
     }
 
     #[test]

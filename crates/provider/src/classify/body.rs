@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use super::{collect, rpc_status};
+use super::{collect, rpc_status, speech};
 
 /// How much is looked at, from either end. Error bodies have a few kilobytes; answers can have 50
 /// MB.
@@ -40,6 +40,8 @@ pub(super) struct Facts {
     /// What is said in prose; the innermost first.
     pub(super) messages: Vec<String>,
     pub(super) violations: Vec<Violation>,
+    /// `BadRequest.fieldViolations` is there: the request is at fault, and is quoted.
+    pub(super) field_violations: bool,
     /// `RetryInfo.retryDelay` and the like, and how it was written.
     pub(super) retry_info: Option<Duration>,
     /// `ErrorInfo.metadata.consumer`, when it is a project.
@@ -71,9 +73,10 @@ impl Violation {
 }
 
 impl Facts {
-    /// What `body` says. `success` when the HTTP status claims it: then only what stands where
-    /// errors stand is read, for an answer may talk about errors.
-    pub(super) fn read(body: &[u8], success: bool) -> Self {
+    /// What `body` says. When the HTTP `status` claims success only what stands where errors stand
+    /// is read, for an answer may talk about errors.
+    pub(super) fn read(body: &[u8], status: u16) -> Self {
+        let success = (200..300).contains(&status);
         let head = text_of(&body[..body.len().min(HEAD)]);
         let text = head.trim_start_matches('\u{feff}').trim();
         if text.is_empty() {
@@ -83,14 +86,24 @@ impl Facts {
             let message = html_text(text);
             return Self { shape: Shape::Html, messages: vec![message], ..Self::default() };
         }
-        let mut facts = collect::collect(text, success);
-        if body.len() > HEAD {
+        let prose = !success && is_prose(text);
+        let mut facts = match prose {
+            true => collect::collect(speech::in_prose(text).unwrap_or(""), success),
+            false => collect::collect(text, success),
+        };
+        // A quotation of the request that long goes on in the tail.
+        let quotes = facts.repeats_the_request() || prose && speech::repeats_the_request(text);
+        if body.len() > HEAD && !quotes {
             let tail = text_of(&body[HEAD.max(body.len() - TAIL)..]);
             facts.merge(collect::collect(first_fragment(&tail, success), success));
         }
         facts.shape = if text.starts_with(['{', '[']) { Shape::Json } else { Shape::Text };
-        if !success && is_prose(text) {
-            facts.code = facts.code.or_else(|| code_in_prose(text));
+        if prose {
+            // Where a status was sent, a number in the text is a quotation: a gateway's 502 that
+            // tells of its upstream's 401.
+            if status == 0 {
+                facts.code = facts.code.or_else(|| code_in_prose(text));
+            }
             if facts.messages.is_empty() {
                 facts.push_message(Cow::Borrowed(text));
             }
@@ -107,6 +120,7 @@ impl Facts {
         self.reasons.append(&mut other.reasons);
         self.messages.append(&mut other.messages);
         self.violations.append(&mut other.violations);
+        self.field_violations |= other.field_violations;
         self.retry_info = self.retry_info.max(other.retry_info);
         self.project = self.project.take().or(other.project);
         self.headers.append(&mut other.headers);
@@ -116,6 +130,12 @@ impl Facts {
     pub(super) fn merge_inner(&mut self, mut inner: Self) {
         std::mem::swap(self, &mut inner);
         self.merge(inner);
+    }
+
+    /// True when the reply is about what the request holds: whatever it says may be a quotation.
+    pub(super) fn repeats_the_request(&self) -> bool {
+        self.field_violations
+            || self.messages.iter().any(|message| speech::repeats_the_request(message))
     }
 
     pub(super) const fn says_something(&self) -> bool {

@@ -8,6 +8,7 @@ use super::{
     body::{Facts, MOST, Violation},
     delay, rpc_status,
     scan::{self, Container, Raw, Sink},
+    speech,
 };
 
 /// How deep JSON inside strings inside JSON is followed. Three levels have been seen.
@@ -125,7 +126,7 @@ impl Collector {
             "retryDelay" | "retry_delay" => Role::Delay,
             "errors" => Role::Legacy,
             "details" => Role::Detail,
-            "links" => Role::Skip,
+            "links" | "fieldViolations" | "field_violations" => Role::Skip,
             _ if matches!(parent, Role::Doc | Role::List | Role::Error) => Role::Doc,
             _ if parent == Role::Detail => Role::Detail,
             _ => Role::Skip,
@@ -134,9 +135,13 @@ impl Collector {
 
     /// A text that may hold a whole reply of its own, as SDKs and gateways nest them.
     fn text(&mut self, text: Cow<'_, str>) {
-        if self.level < MOST_LEVELS && memchr::memchr(b'{', text.as_bytes()).is_some() {
+        let holds_json = memchr::memchr(b'{', text.as_bytes()).is_some();
+        if self.level < MOST_LEVELS
+            && holds_json
+            && let Some(embedded) = speech::embedded(&text)
+        {
             let mut inner = Self::new(false, self.level + 1);
-            scan::scan(&text, &mut inner);
+            scan::scan(embedded, &mut inner);
             let inner = inner.finish();
             if inner.says_something() {
                 let speaks = !inner.messages.is_empty();
@@ -265,6 +270,8 @@ impl Sink for Collector {
             self.roles[self.depth] = role;
         }
         self.depth += 1;
+        self.facts.field_violations |=
+            role == Role::Skip && matches!(key, Some("fieldViolations" | "field_violations"));
         match role {
             Role::Error => self.facts.error = true,
             Role::Doc if self.success && self.event_depth == 0 => {

@@ -7,7 +7,7 @@ use std::{cell::OnceCell, sync::LazyLock, time::Duration};
 
 use memchr::memmem::{self, Finder};
 
-use super::delay;
+use super::{delay, speech};
 
 /// The prose in lower case, made when the first rule asks for it: most replies are settled by
 /// names.
@@ -15,15 +15,25 @@ use super::delay;
 pub(super) struct Lower<'a> {
     messages: &'a [String],
     text: OnceCell<String>,
+    claims: OnceCell<Vec<String>>,
 }
 
 impl<'a> Lower<'a> {
     pub(super) const fn of(messages: &'a [String]) -> Self {
-        Self { messages, text: OnceCell::new() }
+        Self { messages, text: OnceCell::new(), claims: OnceCell::new() }
     }
 
     pub(super) fn text(&self) -> &str {
         self.text.get_or_init(|| self.messages.join("\n").to_ascii_lowercase())
+    }
+
+    /// The first of `phrases` that a message says of the caller, and does not quote.
+    pub(super) fn first_claimed(&self, phrases: &[&'static str]) -> Option<&'static str> {
+        let claims = self.claims.get_or_init(|| {
+            self.messages.iter().filter_map(|message| speech::claim(message)).collect()
+        });
+        let claimed = |phrase: &str| claims.iter().any(|claim| claim.contains(phrase));
+        phrases.iter().copied().find(|phrase| claimed(phrase))
     }
 
     /// The first of `phrases` that the prose has.

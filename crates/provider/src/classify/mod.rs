@@ -7,7 +7,7 @@
 //! | how an error is found in whatever wraps it | `body.rs`; `collect.rs` over `scan.rs` |
 //! | which quota a reply names, and for how long | `quota.rs` |
 //! | durations, dates and epochs | `delay.rs` |
-//! | what is read from prose | `message.rs` |
+//! | what is read from prose | `message.rs`; what it quotes is not: `speech.rs` |
 //! | what is read from headers | `headers.rs` |
 //!
 //! The evidence behind each rule is the published corpus: `corpus/` at the root of the repository.
@@ -26,6 +26,7 @@ mod quota;
 mod rpc_status;
 mod rules;
 mod scan;
+mod speech;
 mod verdict;
 
 pub use verdict::{Asked, Dialect, Kind, Reply, Retry, UnknownDialect, Verdict};
@@ -64,7 +65,7 @@ pub fn classify(
     now: DateTime<Utc>,
 ) -> Verdict {
     let success = (200..300).contains(&reply.status);
-    let mut facts = Facts::read(reply.body, success);
+    let mut facts = Facts::read(reply.body, reply.status);
     let headers = RateHeaders::read(reply.headers, &facts.headers, now);
     if success && !facts.error && facts.shape != Shape::Html {
         return served(reply.status, &headers);
@@ -157,9 +158,29 @@ fn status_of_word(word: &str) -> Option<u16> {
     }
 }
 
+/// The first rule that matches. Server faults and wrong addresses never blame a key: whatever such
+/// a reply says of one is hearsay, and the reply is what its status says.
 fn first_match(case: &Case<'_>) -> (&'static str, Finding) {
-    let found = RULES.iter().find_map(|(name, rule)| Some((*name, rule(case)?)));
-    found.expect("the table's last rule matches everything")
+    let matches = |case: &Case<'_>, spared: bool| {
+        RULES.iter().find_map(|(name, rule)| {
+            let finding = rule(case)?;
+            (!spared || !finding.key_is_dead).then_some((*name, finding))
+        })
+    };
+    let found = matches(case, false).expect(LAST_RULE);
+    let faults = [case.http, case.status].into_iter().find(|status| blames_no_key(*status));
+    match faults {
+        Some(status) if found.1.key_is_dead => {
+            matches(&Case { status, ..*case }, true).expect(LAST_RULE)
+        }
+        _ => found,
+    }
+}
+
+const LAST_RULE: &str = "the table's last rule matches everything, and blames no key";
+
+const fn blames_no_key(status: u16) -> bool {
+    status == 404 || status >= 500
 }
 
 /// The headline's effect, then those of every other quota that is exceeded.

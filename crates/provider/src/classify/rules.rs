@@ -96,8 +96,20 @@ impl Case<'_> {
         matches!(self.status, 400 | 401 | 403 | 0)
     }
 
+    /// What is said of the route and the request, anywhere in the text.
     fn says_of_the_caller(&self, phrases: &[&'static str]) -> Option<String> {
-        if self.about_the_caller() { self.says(phrases) } else { None }
+        if !self.about_the_caller() || self.facts.repeats_the_request() {
+            return None;
+        }
+        self.says(phrases)
+    }
+
+    /// What may cost a key its life: only as the provider's own words.
+    fn says_of_the_key(&self, phrases: &[&'static str]) -> Option<String> {
+        if !self.about_the_caller() || self.facts.repeats_the_request() {
+            return None;
+        }
+        self.lower.first_claimed(phrases).map(|phrase| format!("the text says \"{phrase}\""))
     }
 
     const fn is_html(&self) -> bool {

@@ -54,17 +54,32 @@ impl<'a> Raw<'a> {
 
 /// Scans `text` from its first bracket to its end. Prose outside of brackets is skipped.
 pub(super) fn scan(text: &str, sink: &mut impl Sink) {
-    let bytes = text.as_bytes();
     let mut at = 0;
+    while let Some(end) = scan_value(text, at, sink) {
+        at = end;
+    }
+}
+
+/// Where the first value of `text` ends that has brackets; `None` when it is cut short, or there is
+/// none.
+pub(super) fn end_of_value(text: &str) -> Option<usize> {
+    struct Nobody;
+    impl Sink for Nobody {
+        fn open(&mut self, _: Option<&str>, _: Container) {}
+        fn close(&mut self) {}
+        fn scalar(&mut self, _: Option<&str>, _: Raw<'_>) {}
+    }
+    scan_value(text, 0, &mut Nobody)
+}
+
+/// Scans the first value at or after `from` that has brackets; says where it ends.
+fn scan_value(text: &str, from: usize, sink: &mut impl Sink) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = from + memchr::memchr2(b'{', b'[', &bytes[from..])?;
     let mut depth = 0_usize;
     let mut key: Option<&str> = None;
     let mut previous = b' ';
     while at < bytes.len() {
-        if depth == 0 {
-            let Some(found) = memchr::memchr2(b'{', b'[', &bytes[at..]) else { return };
-            at += found;
-            key = None;
-        }
         let byte = bytes[at];
         match byte {
             b'{' | b'[' => {
@@ -78,6 +93,9 @@ pub(super) fn scan(text: &str, sink: &mut impl Sink) {
                 depth -= 1;
                 key = None;
                 at += 1;
+                if depth == 0 {
+                    return Some(at);
+                }
             }
             b',' => {
                 key = None;
@@ -102,6 +120,7 @@ pub(super) fn scan(text: &str, sink: &mut impl Sink) {
         }
         previous = bytes.get(at - 1).copied().unwrap_or(b' ');
     }
+    None
 }
 
 fn string<'a>(text: &'a str, at: &mut usize, key: &mut Option<&'a str>, sink: &mut impl Sink) {

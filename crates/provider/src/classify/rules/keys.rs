@@ -10,7 +10,7 @@ const NEW_KEY: &str = "make a new key at https://aistudio.google.com/apikey and 
 pub(super) fn expired_key(case: &Case<'_>) -> Option<Finding> {
     let named = case.reason(&["API_KEY_EXPIRED"]).or_else(|| case.word(&["api_key_expired"]));
     let tell =
-        named.or_else(|| case.says_of_the_caller(&["api key expired", "api key has expired"]))?;
+        named.or_else(|| case.says_of_the_key(&["api key expired", "api key has expired"]))?;
     Some(dead(Cause::ExpiredKey, Scope::Key, tell, NEW_KEY))
 }
 
@@ -20,7 +20,7 @@ pub(super) fn invalid_key(case: &Case<'_>) -> Option<Finding> {
         .reason(&["API_KEY_INVALID", "ACCESS_TOKEN_TYPE_UNSUPPORTED"])
         .or_else(|| case.word(&["invalid_api_key", "API_KEY_INVALID", "api_key_invalid"]))
         .or_else(|| {
-            case.says_of_the_caller(&[
+            case.says_of_the_key(&[
                 "api key not valid",
                 "api key not found",
                 "pass a valid api key",
@@ -33,7 +33,7 @@ pub(super) fn invalid_key(case: &Case<'_>) -> Option<Finding> {
 }
 
 pub(super) fn leaked_key(case: &Case<'_>) -> Option<Finding> {
-    let tell = case.says_of_the_caller(&["reported as leaked"])?;
+    let tell = case.says_of_the_key(&["reported as leaked"])?;
     Some(dead(Cause::LeakedOrSuspendedKey, Scope::Key, tell, NEW_KEY))
 }
 
@@ -42,7 +42,7 @@ pub(super) fn suspended_project(case: &Case<'_>) -> Option<Finding> {
         .reason(&["CONSUMER_SUSPENDED", "CONSUMER_INVALID"])
         .or_else(|| case.word(&["account_deactivated", "organization_restricted"]))
         .or_else(|| {
-            case.says_of_the_caller(&[
+            case.says_of_the_key(&[
                 "has been suspended",
                 "been denied access",
                 "project has been deleted",
@@ -60,16 +60,16 @@ pub(super) fn restricted_key(case: &Case<'_>) -> Option<Finding> {
     let named = case.facts.reasons.iter().find(blocked).map(|reason| format!("reason {reason}"));
     let tell = named.or_else(|| {
         let words = ["address restriction", " are blocked"];
-        case.says_of_the_caller(&words).filter(|_| case.status != 400)
+        case.says_of_the_key(&words).filter(|_| case.status != 400)
     })?;
     let fix = "lift the key's API, web site, address or app restriction in the Cloud console";
     Some(dead(Cause::PermissionOrServiceDisabled, Scope::Key, tell, fix))
 }
 
 pub(super) fn service_disabled(case: &Case<'_>) -> Option<Finding> {
-    let tell = case.reason(&["SERVICE_DISABLED"]).or_else(|| {
-        case.says_of_the_caller(&["has not been used in project", "or it is disabled"])
-    })?;
+    let tell = case
+        .reason(&["SERVICE_DISABLED"])
+        .or_else(|| case.says_of_the_key(&["has not been used in project", "or it is disabled"]))?;
     let fix = "enable the Gemini API in the key's project, then wait a few minutes";
     Some(dead(Cause::PermissionOrServiceDisabled, Scope::QuotaProject, tell, fix))
 }

@@ -7,7 +7,7 @@ use super::{super::verdict::Retry, Case, Finding, dead, hand_back, quota, quotas
 /// The caller's address, which changes with the route; or the project's country, which does not.
 pub(super) fn location_unsupported(case: &Case<'_>) -> Option<Finding> {
     if let Some(tell) =
-        case.says_of_the_caller(&["from your billing country", "billing country is not"])
+        case.says_of_the_key(&["from your billing country", "billing country is not"])
     {
         let fix = "the project's billing country is not served: use a key of another project";
         return Some(dead(Cause::LocationUnsupported, Scope::QuotaProject, tell, fix));

@@ -43,7 +43,8 @@ fn money(case: &Case<'_>) -> Option<(String, Wait)> {
         return Some((tell, later));
     }
     // Where a quota is named, its name is what counts.
-    if !case.seen.iter().all(|seen| seen.id.is_none()) || case.status >= 500 || case.is_html() {
+    let named = case.seen.iter().any(|seen| seen.id.is_some());
+    if named || case.status >= 500 || case.is_html() || case.facts.repeats_the_request() {
         return None;
     }
     if let Some(tell) = case.says(&["spend-based", "spending rate"]) {
