@@ -121,3 +121,26 @@ fn a_gateway_that_tells_of_a_refusal_upstream_kills_no_key() {
     // Of which only the text is known, the text's number counts.
     assert_eq!(judge(0, "HTTP 401 unauthorized").cause(), Some(Cause::InvalidKey));
 }
+
+#[test]
+fn a_tool_is_known_by_whole_words_of_its_quotas_name() {
+    let cause = |metric: &str| {
+        let violation = json!({ "quotaMetric": format!("g.googleapis.com/{metric}"), "quotaValue": "5",
+            "quotaId": "RequestsPerDayPerProject", "quotaDimensions": { "model": "maps-search" } });
+        let body = error(429, "RESOURCE_EXHAUSTED", "x", &json!([{ "violations": [violation] }]));
+        judge(429, body).cause().unwrap()
+    };
+    for model in ["deep_research_requests", "ResearchRequests", "mapspace_requests", "url_requests"]
+    {
+        assert_eq!(cause(model), Cause::PerDayRequests, "{model}");
+    }
+    for tool in [
+        "search_grounding_requests",
+        "GoogleSearchRequests",
+        "url_context",
+        "URLContext",
+        "google-maps",
+    ] {
+        assert_eq!(cause(tool), Cause::ToolQuota, "{tool}");
+    }
+}

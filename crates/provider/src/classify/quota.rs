@@ -253,11 +253,34 @@ fn unit_of(id: &str, metric: &str) -> Unit {
     }
 }
 
-/// Search grounding and its like have quotas of their own; the model's goes on without them.
+/// Search grounding and its like have quotas of their own; the model's goes on without them. By
+/// whole words: `deep_research` is a model.
 fn is_tool(name: &str) -> bool {
-    const TOOLS: [&str; 8] =
-        ["grounding", "Grounding", "search", "Search", "url_context", "UrlContext", "maps", "Maps"];
-    TOOLS.into_iter().any(|tool| name.contains(tool))
+    const TOOLS: [&str; 4] = ["grounding", "search", "searches", "maps"];
+    let mut previous = "";
+    words(name).any(|word| {
+        let is = |tool: &str| word.eq_ignore_ascii_case(tool);
+        let url = std::mem::replace(&mut previous, word).eq_ignore_ascii_case("url");
+        TOOLS.into_iter().any(is) || url && is("context")
+    })
+}
+
+/// The words of `search_grounding_requests`, `UrlContextRequestsPerDay` or `URLContext`.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    let runs = name.split(|c: char| !c.is_ascii_alphanumeric());
+    runs.flat_map(|run| {
+        let bytes = run.as_bytes();
+        let begins = move |at: usize| {
+            let after_small = !bytes[at - 1].is_ascii_uppercase();
+            let before_small = bytes.get(at + 1).is_some_and(u8::is_ascii_lowercase);
+            bytes[at].is_ascii_uppercase() && (after_small || before_small)
+        };
+        let mut start = 0;
+        (1..=run.len()).filter_map(move |at| {
+            let ends = at == run.len() || begins(at);
+            ends.then(|| &run[std::mem::replace(&mut start, at)..at])
+        })
+    })
 }
 
 /// A quota of which the text names the window: Google's old style, and other providers.
