@@ -71,7 +71,8 @@ pub(crate) async fn run_due(inner: &Inner) -> usize {
     returned
 }
 
-async fn check(inner: &Inner, key: &ApiKey) -> CheckResult {
+/// Asks the provider whether `key` works, for free.
+pub(crate) async fn check(inner: &Inner, key: &ApiKey) -> CheckResult {
     let call = Call::models().with_query("pageSize", "1");
     let Ok(response) = inner.upstream.call(key, &call).await else {
         return CheckResult::Unknown;

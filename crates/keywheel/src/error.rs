@@ -50,6 +50,9 @@ pub enum Error {
         attempts: Vec<Attempt>,
     },
     /// The request itself is at fault: no other key would help. Holds the provider's reply as it came.
+    ///
+    /// Also when three quota projects in a row gave it the same answer that names no quota, or that makes them look
+    /// dead while a free check finds them in order: they stay in use.
     #[error("{rejected}")]
     Rejected {
         /// The reply.

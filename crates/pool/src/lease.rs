@@ -190,7 +190,7 @@ impl Lease {
             let persisted = durable.await;
             // Kept until here, or the last handle's end could overtake the write.
             drop(core);
-            Reported { persisted, until: done.until }
+            Reported { persisted, until: done.until, held: done.held }
         }
     }
 

@@ -36,4 +36,8 @@ pub struct Reported {
     pub persisted: bool,
     /// When this key serves this model again; `None`: it can now, or no moment can be named.
     pub until: Option<DateTime<Utc>>,
+    /// Something keeps this key from this model now: a cooldown, a quarantine, a full window. False: the refusal
+    /// said nothing that holds (it was older than a clear, or concerned tools that the request did not use), and
+    /// the same ask would get the same key again.
+    pub held: bool,
 }

@@ -160,7 +160,7 @@ impl Pool {
         async move {
             let persisted = durable.await && known;
             drop(core);
-            Reported { persisted, until: done.until }
+            Reported { persisted, until: done.until, held: done.held }
         }
     }
 

@@ -39,6 +39,7 @@ pub(crate) struct Done {
     /// There is something to be written before the report is durable.
     pub(crate) changed: bool,
     pub(crate) until: Option<DateTime<Utc>>,
+    pub(crate) held: bool,
 }
 
 impl Core {
@@ -55,8 +56,8 @@ impl Core {
         if from.key_clears.is_none_or(|clears| clears == from.key.clears()) {
             changed |= self.report_to_table(from, refusal, now_ms);
         }
-        let until = self.until(from, now_ms);
-        Done { changed, until }
+        let (until, held) = self.until(from, now_ms);
+        Done { changed, until, held }
     }
 
     pub(crate) fn take_host_effects(&self, effects: &[Effect], sent_ms: i64, now_ms: i64) {
@@ -177,16 +178,19 @@ impl Core {
         true
     }
 
-    /// When the key serves the model again.
-    fn until(&self, from: &From<'_>, now_ms: i64) -> Option<DateTime<Utc>> {
+    /// When the key serves the model again, and whether it is kept from it now.
+    fn until(&self, from: &From<'_>, now_ms: i64) -> (Option<DateTime<Utc>>, bool) {
         if from.key.quarantined().is_some() {
-            return None;
+            return (None, true);
         }
         let model = self.state.enter(from.model, now_ms);
         let bucket = &model.buckets[from.index as usize];
         let need = Need { tools: from.tools, ..Need::LEAST };
         let at_ms = bucket.free_at(&need, now_ms).max(self.state.host.until_ms());
-        (at_ms > now_ms && at_ms != FOREVER).then(|| from_unix_ms(at_ms))
+        let until = (at_ms > now_ms && at_ms != FOREVER).then(|| from_unix_ms(at_ms));
+        // Calls in flight are no reason to come back: they end without anything having changed.
+        let held = until.is_some() || bucket.reason(&need, now_ms).0.is_some();
+        (until, held)
     }
 }
 

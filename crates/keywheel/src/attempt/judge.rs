@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use chrono::{DateTime, Utc};
-use keywheel_core::{ApiKey, Cause, scrub::scrub};
+use keywheel_core::{ApiKey, Cause, Effect, Scope, scrub::scrub};
 use keywheel_pool::Ask;
 use keywheel_provider::classify::{Asked, Dialect, Kind, Reply, Verdict, classify};
 
@@ -27,6 +27,9 @@ pub(crate) fn judge(
         Asked { model: Some(&ask.model), tokens: Some(surely_asked(ask.tokens)), tools: ask.tools };
     let mut verdict = classify(Dialect::Gemini, reply, &asked, now);
     let Kind::Refused(cause) = verdict.kind else { return None };
+    if !ask.tools {
+        verdict.effects.iter_mut().for_each(concern_the_bucket);
+    }
     take_out(key, &mut verdict);
     Some(Refused { cause, verdict })
 }
@@ -37,6 +40,14 @@ pub(crate) fn judge(
 /// request that fits would be handed back as too large whenever its minute happened to be full.
 const fn surely_asked(estimated: u64) -> u64 {
     (estimated / 8).saturating_mul(5)
+}
+
+/// A tool's quota that refuses a request without tools is a riddle, but it does refuse it. Kept as the tool's it
+/// would hold nothing back, and the same key would be sent again at once, without end.
+const fn concern_the_bucket(effect: &mut Effect) {
+    if matches!(effect.scope, Scope::Tool) {
+        *effect = Effect::new(Scope::Bucket, Cause::UnspecifiedQuota, effect.wait);
+    }
 }
 
 fn take_out(key: &ApiKey, verdict: &mut Verdict) {

@@ -1,9 +1,10 @@
 //! The attempt loop: lease a key, send once, read what the reply means, report, decide what is next.
 //!
 //! The loop is bounded by the deadline and by the pool, not by a number: a key that refused is cooling in the
-//! pool and is not handed out again, so every healthy key is reached. Only the provider's own failures are
-//! counted (see [`plan`]).
+//! pool and is not handed out again, so every healthy key is reached. One that refused and is held back by nothing
+//! all the same is left out by the call itself. Only the provider's own failures are counted (see [`plan`]).
 
+mod avalanche;
 mod judge;
 mod outcome;
 mod pace;
@@ -16,7 +17,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use keywheel_core::{Cause, Dimension, LimitSeen, clock::from_unix_ms, scrub::scrub};
-use keywheel_pool::{Ask, Exhausted, ExhaustedKind, Lease, Refusal};
+use keywheel_pool::{Ask, CheckResult, Exhausted, ExhaustedKind, Lease, Refusal};
 use keywheel_provider::{
     Sent,
     api::{GenerateRequest, GenerateResponse},
@@ -25,6 +26,7 @@ use keywheel_provider::{
 
 pub(crate) use self::pace::Paces;
 use self::{
+    avalanche::Avalanche,
     judge::Refused,
     outcome::{Next, PoolOutcome, decide},
     plan::Plan,
@@ -33,6 +35,7 @@ use self::{
 pub use self::{outcome::refusal, plan::RetryConfig, stream::GeminiStream};
 use crate::{
     Attempt, Error, OutOfQuota, Rejected, Reply,
+    checks::check,
     gemini::{CallOptions, Inner},
     time::{sleep, until},
     weigh::input_tokens,
@@ -91,6 +94,9 @@ struct Run<'a> {
     plan: Plan,
     /// The quota projects that found the request too large for their minute.
     oversize: Vec<String>,
+    avalanche: Avalanche,
+    /// The last refusal that holds nothing back: the call's answer if nobody else is left to ask.
+    riddle: Option<Box<Rejected>>,
     attempts: Vec<Attempt>,
 }
 
@@ -115,6 +121,8 @@ impl<'a> Run<'a> {
             overflow_at: after(now, inner.defaults.overflow_after),
             plan: Plan::new(&inner.retry),
             oversize: Vec::new(),
+            avalanche: Avalanche::default(),
+            riddle: None,
             attempts: Vec::new(),
         }
     }
@@ -211,10 +219,12 @@ impl<'a> Run<'a> {
                 (cause, next) = (Cause::RequestTooLarge, Next::HandBack);
             }
         }
-        let key = lease.key().clone();
+        let (key, quota_project) = (lease.key().clone(), lease.quota_project().to_owned());
+        let mut held = true;
         match told {
             PoolOutcome::Refused(refusal) => {
                 let reported = lease.refused(&refusal).await;
+                held = reported.held;
                 if let Some(attempt) = self.attempts.last_mut() {
                     attempt.available_at = reported.until;
                     attempt.persisted = Some(reported.persisted);
@@ -224,18 +234,72 @@ impl<'a> Run<'a> {
             }
             PoolOutcome::Failed => lease.failed(&verdict.effects),
         }
+        if self.avalanche.met(&key, quota_project, status, &verdict)
+            && self.was_the_request(cause).await
+        {
+            next = Next::HandBack;
+        }
+        let rejected = || {
+            let body = scrub(&String::from_utf8_lossy(body), &[&key]).into_owned();
+            Box::new(Rejected { status, cause, verdict, body })
+        };
         match next {
-            Next::OtherKey => Ok(()),
+            Next::OtherKey if held => Ok(()),
+            Next::OtherKey => {
+                self.ask.exclude.push(key.fingerprint());
+                self.riddle = Some(rejected());
+                Ok(())
+            }
             Next::Retry { hint } => self.pause(hint, format!("{cause} (HTTP {status})")).await,
             Next::HandBack => {
                 for quota_project in std::mem::take(&mut self.oversize) {
                     // It was the request: others may have the minute that it was refused.
-                    let (pool, model) = (&self.inner.pool, &*self.ask.model);
-                    pool.withdraw(&quota_project, model, Cause::PerMinuteTokens).await;
+                    self.withdraw(&quota_project, Cause::PerMinuteTokens).await;
                 }
-                let body = scrub(&String::from_utf8_lossy(body), &[&key]).into_owned();
-                let rejected = Box::new(Rejected { status, cause, verdict, body });
+                let rejected = rejected();
                 Err(Error::Rejected { rejected, attempts: self.take_attempts() })
+            }
+        }
+    }
+
+    /// Whether three quota projects gave the same answer because of the request. If so, takes back what they were
+    /// held back for.
+    ///
+    /// What a key is dead for is asked of the provider, by the free check, before it is believed: three keys may
+    /// be dead. Of a quota it tells nothing.
+    async fn was_the_request(&mut self, cause: Cause) -> bool {
+        let pool = &self.inner.pool;
+        let blamed = self.avalanche.blamed().to_vec();
+        if cause.release().is_none() {
+            for (_, quota_project) in &blamed {
+                self.withdraw(quota_project, cause).await;
+            }
+        } else {
+            // The last one first: if that key is dead, the others are believed to be.
+            for (tried, (key, _)) in blamed.iter().rev().enumerate() {
+                let check = check(self.inner, key);
+                let found = until(&*self.inner.clock, self.deadline_ms, check).await;
+                if found == Some(CheckResult::Alive) {
+                    pool.check_result(key.fingerprint(), CheckResult::Alive);
+                } else if tried == 0 {
+                    return false;
+                }
+            }
+        }
+        tracing::info!(
+            model = &*self.ask.model,
+            cause = cause.as_str(),
+            "several quota projects gave the same answer, so it is the request's: they stay in use"
+        );
+        true
+    }
+
+    /// Takes back what a quota project was held back for by this call.
+    async fn withdraw(&mut self, quota_project: &str, cause: Cause) {
+        self.inner.pool.withdraw(quota_project, &self.ask.model, cause).await;
+        for attempt in &mut self.attempts {
+            if attempt.quota_project == quota_project {
+                attempt.available_at = None;
             }
         }
     }
@@ -262,6 +326,13 @@ impl<'a> Run<'a> {
     fn nobody(&mut self, exhausted: Exhausted) -> Error {
         let attempts = self.take_attempts();
         let kind = exhausted.kind;
+        if let Some(rejected) = self.riddle.take()
+            && kind == ExhaustedKind::Busy
+            && exhausted.soonest.is_none()
+        {
+            // Nothing stands in the way but that this call has asked everybody.
+            return Error::Rejected { rejected, attempts };
+        }
         let exhausted = Box::new(exhausted);
         match kind {
             ExhaustedKind::NoKeys => Error::NoKeys { exhausted, attempts },
