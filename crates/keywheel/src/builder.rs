@@ -226,7 +226,8 @@ impl GeminiBuilder {
         self
     }
 
-    /// How long a call may take in all, waiting for quota included. Defaults to 2 minutes.
+    /// How long a call may take in all, waiting for quota and reading a stream to its end included. Defaults to
+    /// 2 minutes.
     ///
     /// A call whose quota comes back later than that is answered at once.
     pub fn deadline(mut self, deadline: Duration) -> Self {

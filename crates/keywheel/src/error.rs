@@ -68,8 +68,8 @@ pub enum Error {
         /// What this call tried.
         attempts: Vec<Attempt>,
     },
-    /// The caller's deadline came while an attempt was under way, which may have been counted and charged; or
-    /// just as a key came free, and nothing was sent.
+    /// The caller's deadline came while an attempt was under way or a stream was not at its end, which may have
+    /// been counted and charged; or just as a key came free, and nothing was sent.
     #[error("the deadline came before the answer")]
     DeadlineReached {
         /// What this call tried.

@@ -125,7 +125,7 @@ impl Gemini {
     /// part that is not there 2 s after the head of the reply is not waited for.
     ///
     /// # Errors
-    /// See [`Error`]. What goes wrong after the first part is an item of the stream.
+    /// See [`Error`]. What goes wrong after the first part is an item of the stream, the deadline included.
     ///
     /// # Cancel safety
     /// As [`generate`](Self::generate); dropping the stream itself ends the upstream request, too.
@@ -223,14 +223,14 @@ pub(crate) struct CallOptions {
 macro_rules! call_options {
     ($name:ident) => {
         impl $name {
-            /// How long this call may take in all, from when it is first awaited. Defaults to the client's
-            /// deadline.
+            /// How long this call may take in all, from when it is first awaited to the end of its answer or
+            /// stream. Defaults to the client's deadline.
             pub const fn deadline(mut self, deadline: Duration) -> Self {
                 self.options.deadline = Some(deadline);
                 self
             }
 
-            /// Lets this call wait as long as it takes.
+            /// Lets this call take as long as it takes.
             pub const fn no_deadline(mut self) -> Self {
                 self.options.deadline = None;
                 self

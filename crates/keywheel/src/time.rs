@@ -1,8 +1,8 @@
 //! Sleeping by the [`Clock`], real or moved by hand.
 
-use std::{future::Future, pin::pin, time::Duration};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
-use futures_util::future::{Either, select};
+use futures_util::future::{BoxFuture, Either, select};
 use keywheel_core::Clock;
 
 /// Sleeps for `pause` on `clock`.
@@ -24,6 +24,18 @@ pub(crate) async fn until<F: Future>(
         Either::Left((output, _)) => Some(output),
         Either::Right(_) => None,
     }
+}
+
+/// Ends when `clock` reads `at_ms`; for those who keep it beside what they wait for.
+pub(crate) fn timer(clock: &Arc<dyn Clock>, at_ms: i64) -> BoxFuture<'static, ()> {
+    let clock = Arc::clone(clock);
+    Box::pin(async move { sleep_until(&*clock, at_ms).await })
+}
+
+/// Ends after `length` on `clock`; as [`timer`].
+pub(crate) fn pause(clock: &Arc<dyn Clock>, length: Duration) -> BoxFuture<'static, ()> {
+    let length = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
+    timer(clock, clock.unix_ms().saturating_add(length))
 }
 
 /// Ends when `clock` reads `at_ms`.

@@ -320,26 +320,91 @@ fn a_first_part_that_takes_over_two_seconds_is_not_waited_for() {
 }
 
 #[test]
-fn the_deadline_bounds_the_first_part_and_not_the_rest() {
-    let minute = Duration::from_secs(60);
+fn the_deadline_holds_to_the_end_of_a_stream() {
+    let before_the_first = |rig: &Rig| {
+        rig.script.reply(hello().after(Duration::from_secs(60)));
+        let call = rig.gemini.stream(MODEL, "hi").deadline(Duration::from_secs(5));
+        let error = rig.run(call).unwrap_err();
+        assert!(matches!(error, Error::DeadlineReached { .. }), "{error}");
+    };
     let rig = Rig::new(1);
-    let mut slow = Scripted::events([part("a", None, (8, 1))]);
-    for _ in 0..5 {
-        slow = slow.pause(minute).piece(format!("data: {}\n\n", part("a", None, (8, 1))));
-    }
-    let last = format!("data: {}\n\n", part("b", Some("STOP"), (8, 1)));
-    rig.script.reply(slow.pause(minute).piece(last));
-    let call = rig.gemini.stream(MODEL, "hi").deadline(Duration::from_secs(5));
-    let mut stream = rig.run(call).unwrap();
-    let (texts, error) = read(&rig.clock, &mut stream);
-    assert!(error.is_none(), "{error:?}");
-    assert_eq!(texts.concat(), "aaaaaab");
+    before_the_first(&rig);
 
-    rig.script.reply(hello().after(minute));
-    let call = rig.gemini.stream(MODEL, "hi").deadline(Duration::from_secs(5));
-    let error = rig.run(call).unwrap_err();
-    assert!(matches!(error, Error::DeadlineReached { .. }), "{error}");
+    let seconds = Duration::from_secs;
+    let slow = || {
+        let more = |reply: Scripted, _| {
+            reply.pause(seconds(20)).piece(format!("data: {}\n\n", part("a", None, (8, 1))))
+        };
+        let slow = (0..5).fold(Scripted::events([part("a", None, (8, 1))]), more);
+        slow.pause(seconds(20)).piece(format!("data: {}\n\n", part("b", Some("STOP"), (8, 1))))
+    };
+    for (deadline, expected) in [(Some(50), "aaa"), (Some(130), "aaaaaab"), (None, "aaaaaab")] {
+        let rig = Rig::new(1);
+        rig.script.reply(slow());
+        let before = rig.clock.now();
+        let call = rig.gemini.stream(MODEL, "hi");
+        let call = match deadline {
+            Some(deadline) => call.deadline(seconds(deadline)),
+            None => call.no_deadline(),
+        };
+        let mut stream = rig.run(call).unwrap();
+        let (texts, error) = read(&rig.clock, &mut stream);
+        assert_eq!(texts.concat(), expected, "{deadline:?}");
+        if deadline == Some(50) {
+            assert!(matches!(error, Some(Error::DeadlineReached { .. })), "{error:?}");
+            assert_eq!(error.unwrap().attempts().len(), 1);
+            assert_eq!((rig.clock.now() - before).num_seconds(), 50, "to the second");
+        } else {
+            assert!(error.is_none(), "{error:?}");
+        }
+        assert_eq!(rig.counted(MODEL), 1, "it was sent");
+        rig.assert_balanced();
+    }
+}
+
+/// Comments are no answer: they keep the connection alive, and must not keep the call alive.
+#[test]
+fn a_stream_of_comments_ends_at_the_deadline() {
+    let comments = || {
+        let comment = |reply: Scripted, _| reply.pause(Duration::from_secs(10)).piece(": ping\n\n");
+        (0..100).fold(Scripted::events([part("a", None, (8, 1))]), comment).hang()
+    };
+    let rig = Rig::new(1);
+    rig.script.reply(comments());
+    let before = rig.clock.now();
+    let mut stream = open(&rig);
+    let (texts, error) = read(&rig.clock, &mut stream);
+    assert_eq!(texts, ["a"]);
+    assert!(matches!(error, Some(Error::DeadlineReached { .. })), "{error:?}");
+    assert_eq!((rig.clock.now() - before).num_seconds(), 120, "the client's deadline");
     rig.assert_balanced();
+}
+
+/// Whoever has the whole answer need not wait for the end of the connection.
+#[test]
+fn a_whole_answer_waits_five_seconds_at_most_for_the_end_of_its_body() {
+    let whole = || Scripted::events([part("a", None, (8, 1)), part("b", Some("STOP"), (900, 2))]);
+    let ping = |reply: Scripted, _| reply.pause(Duration::from_secs(2)).piece(": ping\n\n");
+    let endings = [whole().hang(), (0..100).fold(whole(), ping)];
+    for ending in endings {
+        let rig = Rig::new(1);
+        rig.script.reply(ending);
+        let before = rig.clock.now();
+        let mut stream = rig.run(rig.gemini.stream(MODEL, "hi").no_deadline()).unwrap();
+        let (texts, error) = read(&rig.clock, &mut stream);
+        assert!(error.is_none(), "{error:?}");
+        assert_eq!(texts.concat(), "ab");
+        assert_eq!((rig.clock.now() - before).num_seconds(), 5);
+        assert_eq!(rig.counted_tokens(MODEL), 900, "it was served");
+        rig.assert_balanced();
+    }
+    // At the deadline itself, too, what is whole was served.
+    let rig = Rig::new(1);
+    rig.script.reply(whole().hang());
+    let call = rig.gemini.stream(MODEL, "hi").deadline(Duration::from_secs(1));
+    let mut stream = rig.run(call).unwrap();
+    assert!(read(&rig.clock, &mut stream).1.is_none());
+    assert_eq!(rig.counted_tokens(MODEL), 900);
 }
 
 /// The same against the simulator's streams, byte for byte as Google sends them.

@@ -73,8 +73,8 @@ pub(crate) async fn stream(
     let mut run = Run::new(&inner, model, request, options);
     match run.answer::<Parts>().await {
         Ok((events, lease)) => {
-            let (ask, attempts) = (run.ask, run.attempts);
-            Ok(GeminiStream::live(events, lease, inner, ask, attempts))
+            let (ask, attempts, deadline_ms) = (run.ask, run.attempts, run.deadline_ms);
+            Ok(GeminiStream::live(events, lease, inner, ask, attempts, deadline_ms))
         }
         Err(error) => {
             let (response, exhausted) = run.degrade(error).await?;

@@ -5,9 +5,10 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
-use futures_util::{Stream, StreamExt, future::BoxFuture};
+use futures_util::{FutureExt as _, Stream, StreamExt, future::BoxFuture};
 use keywheel_core::Usage;
 use keywheel_pool::{Ask, Exhausted, Lease, Reported};
 use keywheel_provider::{
@@ -20,12 +21,20 @@ use super::{
     judge::judge,
     outcome::{PoolOutcome, decide},
 };
-use crate::{Attempt, Error, gemini::Inner};
+use crate::{
+    Attempt, Error,
+    gemini::Inner,
+    time::{pause, timer},
+};
+
+/// How long the end of the body is waited for once the answer is whole. What comes then, if anything, is the usage.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The parts of a streamed answer.
 ///
 /// Read it with [`next`](Self::next), or as a [`Stream`]. An error is the last item. The deadline of the call
-/// bounds the time to the first part only; after that the transport's idle timeout watches.
+/// holds to the end of the stream: an answer that is not whole by then ends with [`Error::DeadlineReached`]. Once every
+/// candidate has given the reason for its end, the end of the body is waited for 5 s at most.
 ///
 /// # Cancel safety
 /// Dropping a `next()` future loses nothing. Dropping the stream ends the upstream request; the attempt counts
@@ -43,6 +52,9 @@ enum State {
         events: Box<GenerateStream>,
         lease: Lease,
         inner: Arc<Inner>,
+        deadline: Option<BoxFuture<'static, ()>>,
+        /// Runs while nothing comes after a whole answer.
+        end: Option<BoxFuture<'static, ()>>,
     },
     /// A refusal in the middle is put on record before it is handed out.
     Reporting {
@@ -55,14 +67,16 @@ enum State {
 }
 
 impl GeminiStream {
-    pub(super) const fn live(
+    pub(super) fn live(
         events: Box<GenerateStream>,
         lease: Lease,
         inner: Arc<Inner>,
         ask: Ask,
         attempts: Vec<Attempt>,
+        deadline_ms: Option<i64>,
     ) -> Self {
-        let state = State::Live { events, lease, inner };
+        let deadline = deadline_ms.map(|at_ms| timer(&inner.clock, at_ms));
+        let state = State::Live { events, lease, inner, deadline, end: None };
         Self { state, ask, usage: None, attempts, degraded: None }
     }
 
@@ -80,6 +94,10 @@ impl GeminiStream {
     ///
     /// # Errors
     /// [`Error::StreamBroken`]: the answer is not whole, and nobody else could take over any more.
+    /// [`Error::DeadlineReached`]: the call's deadline came before the answer was whole.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing; the part comes with the next call.
     pub async fn next(&mut self) -> Option<Result<GenerateResponse, Error>> {
         StreamExt::next(self).await
     }
@@ -88,6 +106,10 @@ impl GeminiStream {
     ///
     /// # Errors
     /// As [`next`](Self::next): a broken answer is an error, not a shorter text.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the parts that it has read; the stream goes on with the next one. Those who may
+    /// have to stop collect [`next`](Self::next) themselves.
     pub async fn text(&mut self) -> Result<String, Error> {
         let mut text = String::new();
         while let Some(part) = self.next().await {
@@ -118,6 +140,21 @@ impl GeminiStream {
     #[must_use]
     pub fn degraded(&self) -> Option<&Exhausted> {
         self.degraded.as_deref()
+    }
+
+    /// Ends a live stream whose deadline has come. What is whole by then was served.
+    fn expire(&mut self) {
+        let State::Live { events, lease, .. } = std::mem::replace(&mut self.state, State::Ended)
+        else {
+            return;
+        };
+        self.usage = events.usage();
+        if events.is_whole() {
+            return lease.served(&self.usage.unwrap_or_default());
+        }
+        lease.failed(&[]);
+        let attempts = self.attempts.clone();
+        self.state = State::Broken(Some(Error::DeadlineReached { attempts }));
     }
 
     /// Ends a live stream that failed: tells the pool, and keeps the error for the caller.
@@ -164,8 +201,21 @@ impl Stream for GeminiStream {
         let this = self.get_mut();
         loop {
             match &mut this.state {
-                State::Live { events, .. } => {
-                    let event = std::task::ready!(events.poll_next_unpin(cx));
+                State::Live { events, inner, deadline, end, .. } => {
+                    if deadline.as_mut().is_some_and(|at| at.poll_unpin(cx).is_ready()) {
+                        this.expire();
+                        continue;
+                    }
+                    let event = match events.poll_next_unpin(cx) {
+                        Poll::Ready(event) => event,
+                        Poll::Pending if events.is_whole() => {
+                            let end = end.get_or_insert_with(|| pause(&inner.clock, END_PATIENCE));
+                            std::task::ready!(end.poll_unpin(cx));
+                            None
+                        }
+                        Poll::Pending => return Poll::Pending,
+                    };
+                    *end = None;
                     this.usage = events.usage();
                     match event {
                         Some(Ok(part)) => return Poll::Ready(Some(Ok(part))),
