@@ -279,9 +279,12 @@ impl GeminiBuilder {
     ///
     /// # Errors
     /// [`Error::Keys`] names every faulty variable; [`Error::Pool`] and [`Error::Setting`] the faulty setting.
+    ///
+    /// # Cancel safety
+    /// Dropping the future sends and takes nothing. A state file that is being read is read to its end, and let go.
     pub async fn build(self) -> Result<Gemini, Error> {
         let upstream = self.upstream(|name| std::env::var(name).ok())?;
-        let mut key_notes = self.notes;
+        let (mut key_notes, mut key_sources) = (self.notes, Vec::new());
         let pool = match self.pool {
             Some(pool) => pool,
             None => {
@@ -290,6 +293,7 @@ impl GeminiBuilder {
                 // Reading the state file blocks; the runtime's own threads are for other work.
                 let pool = tokio::task::spawn_blocking(move || builder.build()).await;
                 key_notes.extend(loaded.notes);
+                key_sources = loaded.sources;
                 pool.map_err(setting)??
             }
         };
@@ -302,6 +306,7 @@ impl GeminiBuilder {
             paces: Paces::default(),
             on_exhausted: self.on_exhausted,
             key_notes,
+            key_sources,
         });
         Ok(if self.daily_checks { gemini.with_checks() } else { gemini })
     }

@@ -5,7 +5,10 @@ use std::{future::IntoFuture, path::Path, sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use futures_util::future::BoxFuture;
 use keywheel_core::Clock;
-use keywheel_pool::{Ask, Exhausted, Pool, PoolStatus, keys::KeyNote};
+use keywheel_pool::{
+    Ask, Exhausted, Pool, PoolStatus,
+    keys::{KeyNote, KeySource},
+};
 use keywheel_provider::{api::GenerateRequest, upstream::Upstream};
 
 use crate::{
@@ -46,6 +49,7 @@ pub(crate) struct Inner {
     pub(crate) paces: attempt::Paces,
     pub(crate) on_exhausted: Option<OnExhausted>,
     pub(crate) key_notes: Vec<KeyNote>,
+    pub(crate) key_sources: Vec<KeySource>,
 }
 
 /// What a call takes from the client unless it says otherwise.
@@ -69,6 +73,9 @@ impl Gemini {
     ///
     /// # Errors
     /// [`Error::Keys`] names every variable at fault, or says where keys were looked for.
+    ///
+    /// # Cancel safety
+    /// As [`GeminiBuilder::build`].
     pub async fn from_env() -> Result<Self, Error> {
         Self::builder().build().await
     }
@@ -78,6 +85,9 @@ impl Gemini {
     /// # Errors
     /// [`Error::Config`] with everything that is wrong in the file, each fault with its line; and those of
     /// [`GeminiBuilder::build`].
+    ///
+    /// # Cancel safety
+    /// As [`GeminiBuilder::build`].
     pub async fn from_config(path: impl AsRef<Path>) -> Result<Self, Error> {
         GeminiBuilder::from_config(path)?.build().await
     }
@@ -177,6 +187,13 @@ impl Gemini {
         &self.inner.key_notes
     }
 
+    /// Where keys were looked for, and how many came from each place: print them to say what is in use. Holds no
+    /// secret. Empty for a client over a [`pool`](GeminiBuilder::pool) that was built elsewhere.
+    #[must_use]
+    pub fn key_sources(&self) -> &[KeySource] {
+        &self.inner.key_sources
+    }
+
     /// Asks the provider about each quarantined key whose daily check is due, by `GET models`, which costs no
     /// quota (<https://ai.google.dev/gemini-api/docs/billing>). Keys found working return to the pool.
     ///
@@ -193,6 +210,9 @@ impl Gemini {
     ///
     /// # Errors
     /// The state file cannot be written; says why.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing: what has been counted is written in the background.
     pub async fn flush(&self) -> Result<(), keywheel_pool::StateError> {
         self.inner.pool.flush().await
     }

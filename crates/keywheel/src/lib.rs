@@ -41,7 +41,7 @@ pub use keywheel_pool::{
     Ask, Exhausted, ExhaustedKind, KeySpec, Lease, LimitKind, Limits, MemoryState, Pool,
     PoolBuilder, PoolError, PoolStatus, Reason, ResetStrategy, Selection, Selector, Source,
     StateError, StateLocation,
-    keys::{KeyLoader, KeyNote, KeysError},
+    keys::{KeyLoader, KeyNote, KeySource, KeysError, SourceKind},
     reset,
 };
 pub use keywheel_provider::{

@@ -11,7 +11,7 @@ use common::{
     bodies::{day_spent, invalid_key},
     key,
 };
-use keywheel::{Error, Gemini, KeyLoader, ManualClock, StateLocation, SystemClock};
+use keywheel::{Error, Gemini, KeyLoader, ManualClock, SourceKind, StateLocation, SystemClock};
 use keywheel_provider::{
     testing::{Script, Scripted},
     upstream::Upstream,
@@ -48,6 +48,25 @@ async fn numbered_keys_are_all_used() {
     served.sort();
     assert_eq!(served, ["GEMINI_API_KEY_1", "GEMINI_API_KEY_2", "GEMINI_API_KEY_3"]);
     assert_eq!(gemini.key_notes(), []);
+}
+
+/// How many keys, and from where: the first question when a key seems not to be used.
+#[tokio::test]
+async fn where_the_keys_came_from_can_be_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys.txt");
+    std::fs::write(&file, format!("{}\n", key(9).expose())).unwrap();
+    let missing = folder.path().join(".env");
+    let loader = KeyLoader::new().environment(environment(2)).dotenv(&missing).file(&file);
+    let (gemini, _) = built(loader).await.unwrap();
+    let sources: Vec<_> = gemini.key_sources().iter().map(ToString::to_string).collect();
+    let expected = [
+        "the environment (2 keys)".to_owned(),
+        format!("{} (does not exist)", missing.display()),
+        format!("{} (1 key)", file.display()),
+    ];
+    assert_eq!(sources, expected);
+    assert!(gemini.key_sources().iter().any(|source| source.kind == SourceKind::Environment));
 }
 
 #[tokio::test]
