@@ -14,7 +14,7 @@ use crate::{
         bucket::{Bucket, Explored, FIRST_CAP, Need, Place},
         keys::Key,
         model::ModelPool,
-        table::{KeyRow, Table},
+        table::Table,
     },
     status::{
         BucketStatus, CooldownStatus, KeyStatus, LimitStatus, QuarantineStatus, SameProjectHint,
@@ -28,10 +28,7 @@ impl Core {
         let now_ms = self.state.clock.unix_ms();
         let (keys, notes, mut same_project) = {
             let table = self.state.table();
-            let keys = table
-                .loaded
-                .iter()
-                .map(|key| key_status(key, table.keys.get(&key.key.fingerprint()), now_ms));
+            let keys = table.loaded.iter().map(|key| key_status(key, &table, now_ms));
             (keys.collect(), table.notes.iter().cloned().collect(), proven(&table))
         };
         let mut models = self.state.all_models();
@@ -80,16 +77,14 @@ impl Core {
     }
 }
 
-fn key_status(key: &Key, row: Option<&KeyRow>, now_ms: i64) -> KeyStatus {
-    let quarantine = row.and_then(|row| row.standing.quarantine.as_ref());
+fn key_status(key: &Key, table: &Table, now_ms: i64) -> KeyStatus {
+    let row = table.keys.get(&key.key.fingerprint());
+    let project = table.projects.get(&key.project.name);
     // The quota project's quarantine is the key's, too.
-    let of_project = || {
-        let (cause, since) = (key.quarantined()?, from_unix_ms(now_ms));
-        let release = cause.release()?;
-        let detail = "its quota project is quarantined".into();
-        Some(QuarantineStatus { cause, since, release, next_check: None, detail })
-    };
-    let own = quarantine.and_then(|known| {
+    let standings = [row.map(|row| &row.standing), project.map(|row| &row.standing)];
+    let mut quarantines =
+        standings.into_iter().flatten().filter_map(|standing| standing.quarantine.as_ref());
+    let quarantine = quarantines.find_map(|known| {
         Some(QuarantineStatus {
             cause: known.cause,
             since: from_unix_ms(known.since_ms),
@@ -103,7 +98,7 @@ fn key_status(key: &Key, row: Option<&KeyRow>, now_ms: i64) -> KeyStatus {
         label: key.label.as_ref().into(),
         quota_project: key.project.name.as_ref().into(),
         tier: key.tier(),
-        quarantine: own.or_else(of_project),
+        quarantine,
         cooling_until: later(key.project.until_ms(now_ms), now_ms),
         project_number: row.and_then(|row| row.project_number.clone()),
     }
