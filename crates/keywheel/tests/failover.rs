@@ -7,14 +7,14 @@ use std::collections::HashSet;
 use common::{
     MODEL, OTHER_MODEL, Rig, account,
     bodies::{
-        bare_429, day_spent, day_spent_body, invalid_key, leaked_key, minute_full, part, reply,
-        suspended,
+        bad_gateway, bare_429, day_spent, day_spent_body, internal, invalid_key, leaked_key,
+        minute_full, overloaded, part, reply, suspended,
     },
     fingerprint, key, label, spec,
 };
 use futures_util::future::join;
 use keywheel::{Cause, Clock as _, Error, RetryConfig, Selection};
-use keywheel_provider::testing::Scripted;
+use keywheel_provider::{Sent, TransportKind, testing::Scripted};
 
 /// No retries at all: whoever needs one fails.
 fn without_retries(keys: usize) -> Rig {
@@ -267,6 +267,23 @@ fn a_paid_key_serves_only_where_it_is_allowed_and_free_keys_take_too_long() {
     let error = rig.run(rig.gemini.generate(MODEL, "hi")).unwrap_err();
     assert!(matches!(error, Error::Exhausted { .. }), "{error}");
     assert_eq!(rig.keys_used(), [fingerprint(1)]);
+}
+
+/// A model that is overloaded for a free key is overloaded for a paid one: money would buy nothing.
+#[test]
+fn a_paid_key_is_never_used_because_the_provider_fails() {
+    let failures: [fn() -> Scripted; 4] = [overloaded, internal, bad_gateway, || {
+        Scripted::failure(TransportKind::Interrupted, Sent::Maybe)
+    }];
+    for failure in failures {
+        let rig = Rig::built(1, |pool| pool.keys([spec(1), spec(2).paid()]), |client| client);
+        rig.script.otherwise(move |_| failure());
+        for _ in 0..3 {
+            let error = rig.run(rig.gemini.generate(MODEL, "hi").allow_paid()).unwrap_err();
+            assert!(matches!(error, Error::UpstreamDown { .. }), "{error}");
+        }
+        assert_eq!(rig.keys_used(), [fingerprint(1); 9], "two retries for each call");
+    }
 }
 
 #[test]
