@@ -240,7 +240,7 @@ fn by_strategy(kind: LimitKind, facts: &Facts<'_>) -> i64 {
 }
 
 /// Waiting never helps; the bucket's exploratory request looks again, once a day.
-const fn waits_for_nothing(cause: Cause) -> bool {
+pub(crate) const fn waits_for_nothing(cause: Cause) -> bool {
     matches!(
         cause,
         Cause::FreeTierNotAvailable

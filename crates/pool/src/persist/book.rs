@@ -8,11 +8,11 @@ use keywheel_core::{Clock, Fingerprint};
 use super::{
     StateNote,
     bounds::Waits,
-    changes::{Changes, Shared},
+    changes::{Changes, Shared, Told},
     file::{Fault, Files, Found, Seen},
     format::{StateFile, VERSION},
     lock::{Live, Lock, Sign},
-    merge::{combine, merge},
+    merge::{combine, loses_news, merge},
     restore::own_part,
     tidy,
     time::At,
@@ -42,6 +42,8 @@ pub(super) struct Book {
     seen: Option<Seen>,
     /// What is not on disk yet.
     pending: Changes,
+    /// When that was collected, and what is on disk already.
+    told: Told,
     /// This process's keys.
     keys: BTreeSet<Fingerprint>,
     /// How often this process saved.
@@ -55,6 +57,16 @@ pub(super) struct Book {
     repair: bool,
     /// This is the last flush.
     leaving: bool,
+}
+
+/// What came of a flush.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flushed {
+    /// Somebody else had written.
+    pub(super) others_wrote: bool,
+    /// Everything is in the file. False when another process cleared, just before, what this one had
+    /// to say.
+    pub(super) complete: bool,
 }
 
 /// Why a flush did not succeed.
@@ -97,6 +109,7 @@ impl Book {
             known: Arc::new(StateFile::empty()),
             seen: None,
             pending: Changes::default(),
+            told: Told::default(),
             keys: BTreeSet::new(),
             saves: 0,
             started_at,
@@ -127,6 +140,8 @@ impl Book {
 
     /// Adds what the pool has to say.
     pub(super) fn collect(&mut self, shared: &dyn Shared) {
+        // Before: what is set meanwhile counts as news once more, and nothing is taken for told.
+        self.told.now = Some(At(self.clock.unix_ms()));
         self.add(shared.collect());
     }
 
@@ -151,11 +166,11 @@ impl Book {
         }
     }
 
-    /// Reads, merges and replaces the file under the lock. `Ok(true)`: somebody else had written.
+    /// Reads, merges and replaces the file under the lock.
     ///
     /// # Errors
     /// [`Trouble`]; nothing is lost then, the next flush tries again.
-    pub(super) fn flush(&mut self, stop: impl Fn() -> bool) -> Result<bool, Trouble> {
+    pub(super) fn flush(&mut self, stop: impl Fn() -> bool) -> Result<Flushed, Trouble> {
         let disk = |what| move |error| Trouble::Disk(what, error);
         self.files.make_folder().map_err(disk("make the state folder"))?;
         let lock = Lock::take(&self.files.lock(), LOCK_PATIENCE, stop)
@@ -165,7 +180,10 @@ impl Book {
         let now_ms = self.clock.unix_ms();
         self.show_life().map_err(disk("make a sign of life"))?;
 
-        let base = Arc::unwrap_or_clone(std::mem::take(&mut self.known));
+        self.pending.told = self.told;
+        let complete = !loses_news(&self.known, &self.pending, now_ms);
+        let mut base = Arc::unwrap_or_clone(std::mem::take(&mut self.known));
+        tidy::make_sane_again(&mut base, &self.waits, now_ms);
         let mut file = merge(base, &self.pending, &self.writer, now_ms);
         self.sign(&mut file, now_ms);
         self.fold_dead(&mut file, now_ms);
@@ -175,10 +193,11 @@ impl Book {
         self.known = Arc::new(file);
         self.seen = Some(replaced.map_err(disk("write the state file"))?);
         self.pending = Changes::default();
+        self.told.before = self.told.now.unwrap_or_default();
         self.saves += 1;
         self.repair = false;
         drop(lock);
-        Ok(others_wrote)
+        Ok(Flushed { others_wrote, complete })
     }
 
     /// Takes this writer out of the file at a clean end: its counts are summed up with those of

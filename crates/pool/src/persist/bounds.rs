@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use keywheel_core::Cause;
 
+use crate::cooldown::waits_for_nothing;
+
 use super::{
     format::CooldownEntry,
     time::At,
@@ -43,17 +45,22 @@ impl Waits {
     /// wait.
     ///
     /// An entry made under a clock that was ahead is first moved back by as much, so that ten seconds
-    /// stay ten seconds.
+    /// stay ten seconds. No end at all is believed of causes for which waiting does not help.
     pub(crate) fn bound(&self, cause: &Word<Cause>, entry: &mut CooldownEntry, now_ms: i64) {
         let ahead = entry.since.ms().saturating_sub(now_ms);
         let shift = if ahead > SKEW_MS { ahead } else { 0 };
         if shift > 0 {
             entry.since = At(now_ms);
         }
-        let Some(At(available)) = entry.available_at else { return };
         let longest = cause.known().map_or(UNKNOWN_MS, |cause| self.longest_ms(cause));
         let latest = now_ms.saturating_add(longest);
-        entry.available_at = Some(At(available.saturating_sub(shift).min(latest)));
+        let available = match entry.available_at {
+            Some(At(available)) => available.saturating_sub(shift),
+            // Of a later version's causes it is not known whether they end, nor are they acted on.
+            None if cause.known().is_none_or(waits_for_nothing) => return,
+            None => entry.since.ms().saturating_add(longest),
+        };
+        entry.available_at = Some(At(available.min(latest)));
     }
 }
 
@@ -113,6 +120,18 @@ mod tests {
         let absurd = cooldown(NOW, 32_500_000_000_000);
         let bounded = bounded(&Waits::default(), Cause::PerDayRequests, absurd, NOW);
         assert_eq!(bounded.available_at, Some(At(NOW + 25 * HOUR_MS + MINUTE_MS)));
+    }
+
+    #[test]
+    fn only_what_waits_for_nothing_may_last_for_ever() {
+        let since = NOW - 3 * MINUTE_MS;
+        for cause in Cause::ALL {
+            let entry = CooldownEntry { available_at: None, ..cooldown(since, 0) };
+            let bounded = bounded(&Waits::default(), cause, entry, NOW);
+            let longest = At(since + Waits::default().longest_ms(cause));
+            let wanted = (!waits_for_nothing(cause)).then_some(longest);
+            assert_eq!(bounded.available_at, wanted, "{cause}");
+        }
     }
 
     #[test]

@@ -42,6 +42,17 @@ pub(crate) struct Changes {
     pub(crate) projects: Vec<(Arc<str>, Standing)>,
     /// Buckets.
     pub(crate) buckets: Vec<(BucketKey, BucketChange)>,
+    /// Whoever merges says when.
+    pub(crate) told: Told,
+}
+
+/// When a writer told what it knows. The pool leaves this to the state file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// When what was told before was collected: whatever was set since is news.
+    pub(crate) before: At,
+    /// When these changes were collected, which is when their clears were made; `None`: now.
+    pub(crate) now: Option<At>,
 }
 
 impl Changes {

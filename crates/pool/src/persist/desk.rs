@@ -143,8 +143,8 @@ impl Desk {
         self.dirty.load(Ordering::Acquire)
     }
 
-    /// Everything up to `ticket` is durable.
-    pub(super) fn succeed(&self, ticket: u64, saved_at_ms: Option<i64>) {
+    /// What was said up to `ticket` is durable; `complete`: all of it, so that the answer is true.
+    pub(super) fn succeed(&self, ticket: u64, saved_at_ms: Option<i64>, complete: bool) {
         let mut state = self.lock();
         state.done = state.done.max(ticket);
         state.health.error = None;
@@ -155,7 +155,7 @@ impl Desk {
         let done = state.done;
         for waiter in state.waiters.extract_if(.., |waiter| waiter.ticket <= done) {
             // Whoever went away does not want to know.
-            let _ = waiter.answer.send(true);
+            let _ = waiter.answer.send(complete);
         }
     }
 

@@ -80,6 +80,8 @@ record! {
         spoken {
             /// How often it was cleared; see [`BucketEntry::generation`].
             generation: u64,
+            /// When it was last cleared.
+            cleared_at: Option<At>,
             /// Cooldowns of the key for every model.
             cooldowns: Cooldowns,
             /// When a process last had this key; kept for 30 days after.
@@ -135,8 +137,10 @@ record! {
             cooldowns: Cooldowns,
         }
         spoken {
-            /// What was used in the quota day.
+            /// What was used in the latest quota day that anybody counted in.
             day: Option<Box<DayEntry>>,
+            /// The day before that one: for a process whose clock is ahead, today is over already.
+            day_before: Option<Box<DayEntry>>,
             /// What was used in the last minute.
             minute: Option<Box<MinuteEntry>>,
             /// The limits that replies named.
@@ -270,8 +274,21 @@ impl StateFile {
     }
 }
 
+impl BucketEntry {
+    /// The two days, the later one first.
+    pub(crate) fn days(&self) -> impl Iterator<Item = &DayEntry> {
+        [&self.day, &self.day_before].into_iter().flatten().map(|day| &**day)
+    }
+
+    /// The day of that [`order`](DayEntry::order).
+    #[must_use]
+    pub(crate) fn day_of(&self, order: (NaiveDate, Option<At>)) -> Option<&DayEntry> {
+        self.days().find(|day| day.order() == order)
+    }
+}
+
 impl DayEntry {
-    /// What orders days: a later one replaces an earlier one.
+    /// What orders days: the two latest are kept.
     #[must_use]
     pub(crate) fn order(&self) -> (NaiveDate, Option<At>) {
         (self.date, self.began_at)

@@ -5,15 +5,20 @@
 //! 1. Every writer stores its own absolute counts; only it changes them. The use of a bucket is the
 //!    sum.
 //! 2. A cooldown of a higher generation replaces those of a lower one; only a clear raises the
-//!    generation.
+//!    generation. What a writer met after a clear of which it has not heard holds all the same.
 //! 3. Within a generation, one cooldown per cause, and the later `available_at` wins.
 //! 4. A day's exploration belongs to whoever wrote first.
-//! 5. What the file has and a change does not mention stays.
+//! 5. The two latest days are kept: by the clock of another process, today may be over.
+//! 6. What the file has and a change does not mention stays.
+
+use std::cmp::Ordering;
+
+use chrono::NaiveDate;
 
 use keywheel_core::Cause;
 
 use super::{
-    changes::{BucketChange, Changes, DayChange, Standing},
+    changes::{BucketChange, Changes, DayChange, Standing, Told},
     format::{
         BucketEntry, CooldownEntry, Cooldowns, Counts, DayEntry, KeyEntry, LimitEntry, MinuteEntry,
         Quarantine, StateFile,
@@ -32,21 +37,51 @@ pub(crate) fn merge(mut base: StateFile, ours: &Changes, writer: &str, now_ms: i
         entry.label.clone_from(&change.label);
         entry.project.clone_from(&change.project);
         entry.seen_at = Some(At(now_ms));
-        merge_key_standing(entry, &change.standing);
+        merge_key_standing(entry, &change.standing, ours.told, now_ms);
     }
     for (project, standing) in &ours.projects {
         let entry = base.projects.entry((&**project).into()).or_default();
-        let taken = Taken::of(&mut entry.generation, standing.generation, standing.cleared);
-        if taken == Taken::Ours {
-            entry.cleared_at = Some(At(now_ms));
-        }
+        let clears = (&mut entry.generation, &mut entry.cleared_at);
+        let taken = Taken::of(clears, standing.generation, standing.cleared, ours.told, now_ms);
         merge_cooldowns(&mut entry.cooldowns, &standing.cooldowns, taken);
         merge_quarantine(&mut entry.quarantine, standing.quarantine.as_ref(), taken);
     }
     for (bucket, change) in &ours.buckets {
-        merge_bucket(base.buckets.entry(bucket.clone()).or_default(), change, writer, now_ms);
+        let entry = base.buckets.entry(bucket.clone()).or_default();
+        merge_bucket(entry, change, writer, ours.told, now_ms);
     }
     base
+}
+
+/// True when a cooldown or quarantine in `ours` that `base` has never had will not be in the file
+/// after [`merge`]: somebody cleared after it was met, and its writer has not heard of that.
+#[must_use]
+pub(crate) fn loses_news(base: &StateFile, ours: &Changes, now_ms: i64) -> bool {
+    let told = ours.told;
+    let standing = |(generation, cleared_at): (u64, Option<At>), ours: &Standing| {
+        !ours.cleared && ours.generation < generation && {
+            let kept = Taken::Newer(span_of_news(cleared_at, told, now_ms));
+            let cooldowns = ours.cooldowns.iter().map(|(_, cooldown)| cooldown.since);
+            let mut all = cooldowns.chain(ours.quarantine.as_ref().map(|it| it.since));
+            all.any(|since| since >= told.before && !kept.takes(since))
+        }
+    };
+    let bucket = |entry: &BucketEntry, ours: &BucketChange| {
+        !ours.cleared && ours.generation < entry.generation && {
+            let kept = Taken::Newer(span_of_news(entry.cleared_at, told, now_ms));
+            let mut all = ours.cooldowns.iter().map(|(_, cooldown)| cooldown.since);
+            all.any(|since| since >= told.before && !kept.takes(since))
+        }
+    };
+    ours.keys.iter().any(|(fingerprint, change)| {
+        let entry = base.keys.get(fingerprint);
+        entry.is_some_and(|it| standing((it.generation, it.cleared_at), &change.standing))
+    }) || ours.projects.iter().any(|(project, change)| {
+        let entry = base.projects.get(&**project);
+        entry.is_some_and(|it| standing((it.generation, it.cleared_at), change))
+    }) || ours.buckets.iter().any(|(key, change)| {
+        base.buckets.get(key).is_some_and(|entry| bucket(entry, change))
+    })
 }
 
 /// Puts `newer` over changes that could not be written yet.
@@ -98,43 +133,68 @@ enum Taken {
     Ours,
     /// Both.
     Both,
-    /// The file's alone: ours were cleared by somebody.
-    Theirs,
+    /// The file's, and of ours what came after the clear that we have not heard of: set later than
+    /// the first moment, and no later than the second.
+    Newer((At, At)),
 }
 
 impl Taken {
-    /// Decides, and raises `generation` to what holds then.
-    fn of(generation: &mut u64, ours: u64, cleared: bool) -> Self {
-        if cleared {
+    /// Decides, and raises the generation to what holds then.
+    fn of(
+        (generation, cleared_at): (&mut u64, &mut Option<At>),
+        ours: u64,
+        cleared: bool,
+        told: Told,
+        now_ms: i64,
+    ) -> Self {
+        let raised = if cleared {
             // Our copy may be old: whoever clears means what is in the file now, however often that
             // was cleared.
-            *generation = ours.max(generation.saturating_add(1));
+            ours.max(generation.saturating_add(1))
+        } else {
+            ours
+        };
+        if cleared || raised > *generation {
+            *generation = raised;
+            *cleared_at = Some(told.now.unwrap_or(At(now_ms)));
             return Self::Ours;
         }
-        match ours.cmp(generation) {
-            std::cmp::Ordering::Greater => {
-                *generation = ours;
-                Self::Ours
-            }
-            std::cmp::Ordering::Equal => Self::Both,
-            std::cmp::Ordering::Less => Self::Theirs,
+        if raised == *generation {
+            return Self::Both;
+        }
+        Self::Newer(span_of_news(*cleared_at, told, now_ms))
+    }
+
+    /// Whether what was set at `since` on our side holds.
+    fn takes(self, since: At) -> bool {
+        match self {
+            Self::Ours | Self::Both => true,
+            Self::Newer((after, until)) => after < since && since <= until,
         }
     }
 }
 
-fn merge_key_standing(entry: &mut KeyEntry, ours: &Standing) {
-    let taken = Taken::of(&mut entry.generation, ours.generation, ours.cleared);
+/// When news must have been set to come after a clear.
+///
+/// What was told before is an old copy, whenever it was set: the clear may have been made by hand,
+/// without a moment. What is ahead of the clock proves nothing.
+fn span_of_news(cleared_at: Option<At>, told: Told, now_ms: i64) -> (At, At) {
+    let told_before = At(told.before.ms().saturating_sub(1));
+    (cleared_at.unwrap_or(At(i64::MAX)).max(told_before), At(now_ms))
+}
+
+fn merge_key_standing(entry: &mut KeyEntry, ours: &Standing, told: Told, now_ms: i64) {
+    let clears = (&mut entry.generation, &mut entry.cleared_at);
+    let taken = Taken::of(clears, ours.generation, ours.cleared, told, now_ms);
     merge_cooldowns(&mut entry.cooldowns, &ours.cooldowns, taken);
     merge_quarantine(&mut entry.quarantine, ours.quarantine.as_ref(), taken);
 }
 
 fn merge_cooldowns(base: &mut Cooldowns, ours: &[(Cause, CooldownEntry)], taken: Taken) {
-    match taken {
-        Taken::Theirs => return,
-        Taken::Ours => *base = Small::default(),
-        Taken::Both => {}
+    if taken == Taken::Ours {
+        *base = Small::default();
     }
-    for (cause, cooldown) in ours {
+    for (cause, cooldown) in ours.iter().filter(|(_, cooldown)| taken.takes(cooldown.since)) {
         match base.find_mut(cause.word()) {
             None => base.insert((*cause).into(), cooldown.clone()),
             Some(there) if lasts_longer(cooldown, there) => {
@@ -153,12 +213,10 @@ fn lasts_longer(ours: &CooldownEntry, there: &CooldownEntry) -> bool {
 }
 
 fn merge_quarantine(base: &mut Option<Box<Quarantine>>, ours: Option<&Quarantine>, taken: Taken) {
-    match taken {
-        Taken::Theirs => return,
-        Taken::Ours => *base = None,
-        Taken::Both => {}
+    if taken == Taken::Ours {
+        *base = None;
     }
-    let Some(ours) = ours else { return };
+    let Some(ours) = ours.filter(|ours| taken.takes(ours.since)) else { return };
     let Some(there) = base else {
         *base = Some(Box::new(ours.clone()));
         return;
@@ -178,14 +236,18 @@ fn weight(quarantine: &Quarantine) -> (bool, At) {
     (by_hand, quarantine.since)
 }
 
-fn merge_bucket(entry: &mut BucketEntry, ours: &BucketChange, writer: &str, now_ms: i64) {
-    let taken = Taken::of(&mut entry.generation, ours.generation, ours.cleared);
-    if taken == Taken::Ours {
-        entry.cleared_at = Some(At(now_ms));
-    }
+fn merge_bucket(
+    entry: &mut BucketEntry,
+    ours: &BucketChange,
+    writer: &str,
+    told: Told,
+    now_ms: i64,
+) {
+    let clears = (&mut entry.generation, &mut entry.cleared_at);
+    let taken = Taken::of(clears, ours.generation, ours.cleared, told, now_ms);
     merge_cooldowns(&mut entry.cooldowns, &ours.cooldowns, taken);
     if let Some(day) = &ours.day {
-        merge_day(&mut entry.day, day, writer);
+        merge_day(entry, day, writer);
     }
     merge_minute(&mut entry.minute, ours, writer);
     for (dimension, limit) in &ours.limits {
@@ -205,22 +267,14 @@ fn merge_bucket(entry: &mut BucketEntry, ours: &BucketChange, writer: &str, now_
     }
 }
 
-fn merge_day(base: &mut Option<Box<DayEntry>>, ours: &DayChange, writer: &str) {
+fn merge_day(entry: &mut BucketEntry, ours: &DayChange, writer: &str) {
     let used = ours.requests > 0 || ours.tokens > 0;
-    let there = match base {
-        Some(there) => there,
-        // Nothing to tell.
-        None if !used && !ours.explore => return,
-        None => base.insert(Box::new(begin(ours))),
-    };
     let order = (ours.date, ours.began_at);
-    if there.order() > order {
+    // Nothing to tell.
+    if !used && !ours.explore && entry.day_of(order).is_none() {
         return;
     }
-    if there.order() < order {
-        let extra = std::mem::take(&mut there.extra);
-        **there = DayEntry { extra, ..begin(ours) };
-    }
+    let Some(there) = day_at(entry, order) else { return };
     if used || there.by.find(writer).is_some() {
         // Ours replaces, it is not the larger that wins: a refused request is given back.
         let counts: &mut Counts = there.by.entry(writer);
@@ -233,8 +287,30 @@ fn merge_day(base: &mut Option<Box<DayEntry>>, ours: &DayChange, writer: &str) {
     }
 }
 
-fn begin(ours: &DayChange) -> DayEntry {
-    DayEntry { date: ours.date, began_at: ours.began_at, ..DayEntry::default() }
+/// The day of `order`, begun if need be; `None` when it is earlier than the two that are kept.
+///
+/// Two, since it is not known whose clock is right: by one that is an hour ahead, today is over.
+fn day_at(entry: &mut BucketEntry, order: (NaiveDate, Option<At>)) -> Option<&mut DayEntry> {
+    let begin = || {
+        let (date, began_at) = order;
+        Box::new(DayEntry { date, began_at, ..DayEntry::default() })
+    };
+    let latest = entry.day.get_or_insert_with(begin);
+    match order.cmp(&latest.order()) {
+        Ordering::Equal => return entry.day.as_deref_mut(),
+        Ordering::Greater => {
+            entry.day_before = entry.day.replace(begin());
+            return entry.day.as_deref_mut();
+        }
+        Ordering::Less => {}
+    }
+    let before = entry.day_before.get_or_insert_with(begin);
+    match order.cmp(&before.order()) {
+        Ordering::Equal => {}
+        Ordering::Greater => *before = begin(),
+        Ordering::Less => return None,
+    }
+    Some(before)
 }
 
 fn merge_minute(base: &mut Option<Box<MinuteEntry>>, ours: &BucketChange, writer: &str) {

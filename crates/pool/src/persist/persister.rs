@@ -13,10 +13,10 @@ use super::{
     MemoryState, StateError, StateHealth, StateLocation, StateNote,
     book::{Book, new_writer},
     bounds::Waits,
-    changes::Shared,
+    changes::{Shared, Told},
     format::{StateFile, VERSION},
     location,
-    merge::merge,
+    merge::{loses_news, merge},
     tidy,
     time::At,
     writer::Writer,
@@ -94,12 +94,14 @@ impl Persister {
         match &self.place {
             Place::Nowhere(_) => {}
             Place::File(file) => file.mark_dirty(),
-            Place::Memory(seat) => seat.flush(&self.writer, self.clock.unix_ms()),
+            Place::Memory(seat) => {
+                seat.flush(&self.writer, self.clock.unix_ms());
+            }
         }
     }
 
-    /// True once a flush that began after this call is durable; false after 500 ms, or if there is
-    /// nothing to write to.
+    /// True once a flush that began after this call is durable; false after 500 ms, if there is
+    /// nothing to write to, or if another process cleared what there was to say before it was there.
     ///
     /// # Cancel safety
     /// The flush goes on, also when the future is dropped or never polled.
@@ -107,10 +109,7 @@ impl Persister {
         let asked = match &self.place {
             Place::Nowhere(_) => Err(false),
             Place::File(file) => Ok(file.commit()),
-            Place::Memory(seat) => {
-                seat.flush(&self.writer, self.clock.unix_ms());
-                Err(true)
-            }
+            Place::Memory(seat) => Err(seat.flush(&self.writer, self.clock.unix_ms())),
         };
         async move {
             match asked {
@@ -176,6 +175,7 @@ impl fmt::Debug for Persister {
 /// A seat at a [`MemoryState`].
 struct Seat {
     memory: MemoryState,
+    waits: Waits,
     state: Mutex<SeatState>,
 }
 
@@ -184,6 +184,8 @@ struct SeatState {
     shared: Option<Weak<dyn Shared>>,
     /// The turn of the shelf after which this seat knows it.
     turn: u64,
+    /// When it last told all it knew.
+    told_before: At,
 }
 
 impl Seat {
@@ -196,25 +198,31 @@ impl Seat {
             (shelf.file.clone(), shelf.turn)
         };
         let state = Mutex::new(SeatState { turn, ..SeatState::default() });
-        (Self { memory, state }, Arc::new(file))
+        (Self { memory, waits: waits.clone(), state }, Arc::new(file))
     }
 
-    fn flush(&self, writer: &str, now_ms: i64) {
+    /// False when another pool cleared, just before, what this one had to say.
+    fn flush(&self, writer: &str, now_ms: i64) -> bool {
         // Held to the end: of two flushes at once, the one that collected first merges first.
         let mut seat = self.state();
-        let Some(shared) = seat.shared.as_ref().and_then(Weak::upgrade) else { return };
-        let changes = shared.collect();
+        let Some(shared) = seat.shared.as_ref().and_then(Weak::upgrade) else { return true };
+        let mut changes = shared.collect();
+        changes.told = Told { before: seat.told_before, now: Some(At(now_ms)) };
         let mut shelf = self.memory.shelf();
         let others_wrote = shelf.turn != seat.turn;
         if changes.is_empty() && !others_wrote {
-            return;
+            return true;
         }
-        let base = std::mem::take(&mut shelf.file);
+        let complete = !loses_news(&shelf.file, &changes, now_ms);
+        let mut base = std::mem::take(&mut shelf.file);
+        tidy::make_sane_again(&mut base, &self.waits, now_ms);
         shelf.file = merge(base, &changes, writer, now_ms);
         shelf.file.saved_at = At(now_ms);
         shelf.turn += u64::from(!changes.is_empty());
         seat.turn = shelf.turn;
+        seat.told_before = At(now_ms);
         shared.absorb(&shelf.file, others_wrote);
+        complete
     }
 
     fn state(&self) -> MutexGuard<'_, SeatState> {

@@ -21,7 +21,12 @@ pub(super) fn own_part(known: &StateFile, writer: &str) -> Changes {
         ((&**project).into(), standing(entry.generation, &entry.cooldowns, quarantine))
     });
     let buckets = known.buckets.iter().map(|(key, entry)| (key.clone(), bucket(entry, writer)));
-    Changes { keys: keys.collect(), projects: projects.collect(), buckets: buckets.collect() }
+    Changes {
+        keys: keys.collect(),
+        projects: projects.collect(),
+        buckets: buckets.collect(),
+        ..Changes::default()
+    }
 }
 
 fn standing(generation: u64, cooldowns: &Cooldowns, quarantine: Option<&Quarantine>) -> Standing {
@@ -30,7 +35,9 @@ fn standing(generation: u64, cooldowns: &Cooldowns, quarantine: Option<&Quaranti
 }
 
 fn bucket(entry: &BucketEntry, writer: &str) -> BucketChange {
-    let day = entry.day.as_ref().map(|day| {
+    // The latest in which it counted; of the others' there is nothing of its own to bring back.
+    let counted = |day: &&super::format::DayEntry| day.by.find(writer).is_some();
+    let day = entry.days().find(counted).or(entry.day.as_deref()).map(|day| {
         let counts = day.by.find(writer).cloned().unwrap_or_default();
         DayChange {
             date: day.date,

@@ -2,23 +2,64 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{Days, NaiveDate};
-use keywheel_core::{Fingerprint, clock::from_unix_ms};
+use chrono::NaiveDate;
+use keywheel_core::{Cause, Fingerprint, QuotaDay, clock::from_unix_ms};
 
 use super::{
     bounds::{SKEW_MS, Waits},
-    format::{BucketEntry, Cooldowns, Counts, FOLDED, Quarantine, StateFile},
+    format::{BucketEntry, Cooldowns, Counts, DayEntry, FOLDED, Quarantine, StateFile},
     time::At,
     words::Word,
 };
 
 const DAY_MS: i64 = 86_400_000;
+/// How far the clocks of two processes may be apart before the later day of one is taken for a mistake.
+const CLOCKS_APART_MS: i64 = 3_600_000;
+/// More clears than that are a number that somebody made up; from here on there is room to count.
+const HIGHEST_GENERATION: u64 = 1 << 53;
 /// A minute, and half of one for a server that stamps arrival later than we stamp sending.
 const MINUTE_KEPT_MS: i64 = 90_000;
 /// How long a cooldown that is over is kept: the ladder of guesses looks back at the last one.
 const COOLDOWN_KEPT_MS: i64 = 2 * DAY_MS;
 /// How long keys that nobody has, and buckets that nobody uses, are kept.
 const KEPT_MS: i64 = 30 * DAY_MS;
+
+/// The latest days that can have begun by any clock that may be right.
+struct LatestDays {
+    date: NaiveDate,
+    /// For days with a boundary of their own, and days by a strategy of the user's: they are named by
+    /// the date on which they end.
+    own_date: NaiveDate,
+    began_at: At,
+    pacific: bool,
+}
+
+impl LatestDays {
+    fn at(now_ms: i64, waits: &Waits) -> Self {
+        let latest_ms = now_ms.saturating_add(CLOCKS_APART_MS);
+        let date = |ms| QuotaDay::containing(from_unix_ms(ms)).date();
+        let longest_ms = waits.longest_ms(Cause::PerDayRequests);
+        Self {
+            date: date(latest_ms),
+            own_date: date(latest_ms.saturating_add(longest_ms)),
+            began_at: At(latest_ms),
+            pacific: longest_ms == Waits::default().longest_ms(Cause::PerDayRequests),
+        }
+    }
+
+    /// Drops days that have not begun: those that have count again then.
+    fn cut(&self, bucket: &mut BucketEntry) {
+        let begun = |day: &Box<DayEntry>| match day.began_at {
+            Some(began_at) => began_at <= self.began_at && day.date <= self.own_date,
+            None if self.pacific => day.date <= self.date,
+            None => day.date <= self.own_date,
+        };
+        bucket.day_before = bucket.day_before.take().filter(begun);
+        bucket.day = bucket.day.take().filter(begun).or_else(|| bucket.day_before.take());
+        let latest = bucket.day.as_ref().map(|day| day.order());
+        bucket.day_before = bucket.day_before.take().filter(|day| Some(day.order()) < latest);
+    }
+}
 
 /// Cuts what cannot be: moments in the future of a clock that once stood wrong. Done to every file
 /// read.
@@ -29,39 +70,52 @@ pub(crate) fn make_sane(file: &mut StateFile, waits: &Waits, now_ms: i64) {
             *at = At(now_ms);
         }
     };
-    // Some place on earth is a day ahead of UTC.
-    let latest_date = from_unix_ms(now_ms).date_naive().checked_add_days(Days::new(1));
-    let latest_date = latest_date.unwrap_or(NaiveDate::MAX);
+    // The later statement wins: one of the future loses to whatever was learned since the clock went back.
+    let outweighed = |at: &mut At| {
+        if *at > latest {
+            *at = At(now_ms.saturating_sub(SKEW_MS));
+        }
+    };
+    let days = LatestDays::at(now_ms, waits);
 
     for (_, writer) in file.writers.iter_mut() {
         not_later(&mut writer.seen_at);
     }
     for entry in file.keys.values_mut() {
         not_later(entry.seen_at.get_or_insert(At(now_ms)));
+        entry.cleared_at.iter_mut().for_each(not_later);
+        entry.generation = entry.generation.min(HIGHEST_GENERATION);
         bound_all(&mut entry.cooldowns, waits, now_ms);
         bound_quarantine(entry.quarantine.as_deref_mut(), latest, now_ms);
     }
     for entry in file.projects.values_mut() {
+        entry.cleared_at.iter_mut().for_each(not_later);
+        entry.generation = entry.generation.min(HIGHEST_GENERATION);
         bound_all(&mut entry.cooldowns, waits, now_ms);
         bound_quarantine(entry.quarantine.as_deref_mut(), latest, now_ms);
     }
     for bucket in file.buckets.values_mut() {
         bound_all(&mut bucket.cooldowns, waits, now_ms);
         bucket.cleared_at.iter_mut().for_each(not_later);
-        if bucket.day.as_ref().is_some_and(|day| {
-            day.date > latest_date || day.began_at.is_some_and(|began_at| began_at > latest)
-        }) {
-            bucket.day = None;
-        }
+        bucket.generation = bucket.generation.min(HIGHEST_GENERATION);
+        days.cut(bucket);
         for (_, limit) in bucket.limits.iter_mut() {
-            not_later(&mut limit.at);
+            outweighed(&mut limit.at);
         }
         if let Some(boundary) = &mut bucket.boundary {
-            not_later(&mut boundary.at);
+            outweighed(&mut boundary.at);
             if boundary.turns_at.ms() > now_ms.saturating_add(2 * DAY_MS) {
                 bucket.boundary = None;
             }
         }
+    }
+}
+
+/// Cuts what cannot be once more if the clock went back since the file was written: what it says of the
+/// future would outweigh all that is learned now.
+pub(crate) fn make_sane_again(file: &mut StateFile, waits: &Waits, now_ms: i64) {
+    if file.saved_at.ms() > now_ms.saturating_add(SKEW_MS) {
+        make_sane(file, waits, now_ms);
     }
 }
 
@@ -101,19 +155,24 @@ pub(crate) fn fold(file: &mut StateFile, gone: &[Box<str>]) {
         return;
     }
     for bucket in file.buckets.values_mut() {
-        let Some(day) = &mut bucket.day else { continue };
-        let mut sum = Counts::default();
-        for writer in gone {
-            if let Some(counts) = day.by.remove(writer) {
-                sum.add(&counts);
-            }
-        }
-        if sum.requests > 0 || sum.tokens > 0 {
-            day.by.entry(FOLDED).add(&sum);
+        for day in [&mut bucket.day, &mut bucket.day_before].into_iter().flatten() {
+            fold_day(day, gone);
         }
     }
     for writer in gone {
         file.writers.remove(writer);
+    }
+}
+
+fn fold_day(day: &mut DayEntry, gone: &[Box<str>]) {
+    let mut sum = Counts::default();
+    for writer in gone {
+        if let Some(counts) = day.by.remove(writer) {
+            sum.add(&counts);
+        }
+    }
+    if sum.requests > 0 || sum.tokens > 0 {
+        day.by.entry(FOLDED).add(&sum);
     }
 }
 
@@ -146,7 +205,7 @@ pub(crate) fn derive_available_at(file: &mut StateFile, now_ms: i64) {
 fn plain_end(cooldowns: &Cooldowns, now_ms: i64) -> i64 {
     let plain = cooldowns
         .iter()
-        .filter(|(cause, _)| !matches!(cause, Word::Known(keywheel_core::Cause::ToolQuota)));
+        .filter(|(cause, _)| !matches!(cause, Word::Known(Cause::ToolQuota)));
     let ends = plain.map(|(_, entry)| entry.available_at.map_or(i64::MAX, At::ms));
     ends.filter(|end| *end > now_ms).max().unwrap_or(i64::MIN)
 }
@@ -186,7 +245,7 @@ fn prune_minute(bucket: &mut BucketEntry, now_ms: i64) {
 
 /// The last moment at which something happened in a bucket.
 fn last_event(bucket: &BucketEntry) -> At {
-    let day = bucket.day.as_ref().and_then(|day| day.date.and_hms_opt(0, 0, 0));
+    let day = bucket.days().next().and_then(|day| day.date.and_hms_opt(0, 0, 0));
     let day = day.map(|midnight| At::from(midnight.and_utc()));
     let cooldowns =
         bucket.cooldowns.iter().map(|(_, entry)| entry.available_at.max(Some(entry.since)));

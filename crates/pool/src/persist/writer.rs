@@ -11,7 +11,7 @@ use keywheel_core::Clock;
 
 use super::{
     StateError, StateHealth,
-    book::{Book, Trouble},
+    book::{Book, Flushed, Trouble},
     changes::Shared,
     desk::{Call, Desk, monotonic},
 };
@@ -75,7 +75,9 @@ impl Writer {
             if flushed.await {
                 return Ok(());
             }
-            let reason = desk.health().error.unwrap_or_else(|| "it takes too long".to_owned());
+            let reason = desk.health().error.unwrap_or_else(|| {
+                "it takes too long, or another process cleared it meanwhile".to_owned()
+            });
             Err(StateError { reason })
         }
     }
@@ -145,18 +147,18 @@ impl Run {
             self.book.collect(&*shared);
         }
         if !self.book.has_pending() {
-            self.desk.succeed(ticket, None);
+            self.desk.succeed(ticket, None, true);
             return;
         }
         let desk = Arc::clone(&self.desk);
         let flushed = self.book.flush(|| desk.is_stopping());
         self.desk.note(self.book.take_notes());
         match flushed {
-            Ok(others_wrote) => {
+            Ok(Flushed { others_wrote, complete }) => {
                 self.pace.succeeded(began, monotonic());
                 // Before the answer: who asked for an exploration looks whether it was granted.
                 self.absorb(others_wrote);
-                self.desk.succeed(ticket, Some(self.clock.unix_ms()));
+                self.desk.succeed(ticket, Some(self.clock.unix_ms()), complete);
             }
             Err(trouble) => {
                 let ended = monotonic();
@@ -188,7 +190,7 @@ impl Run {
             self.book.collect(&*shared);
         }
         match self.book.withdraw() {
-            Ok(()) => self.desk.succeed(ticket, Some(self.clock.unix_ms())),
+            Ok(()) => self.desk.succeed(ticket, Some(self.clock.unix_ms()), true),
             Err(trouble) => {
                 tracing::warn!("the last changes are not on disk: {trouble}");
                 self.desk.fail(&trouble, self.clock.unix_ms());

@@ -202,15 +202,13 @@ fn read_bucket(model: &mut Model, index: u32, entry: &BucketEntry, writer: &str,
         let value = limit.value.filter(|value| *value > 0);
         bucket.learned.put(LearnedLimit { dimension, value, at_ms: limit.at.ms() });
     }
-    if let Some(day) = &entry.day {
-        let own = bucket.day.own_span.then_some(At(bucket.day.span.from_ms));
-        if day.order() == (bucket.day.span.date, own) {
-            let others = day.others(writer);
-            bucket.day.others = Amount::new(others.requests, others.tokens);
-            if day.explored {
-                let ours = day.explored_by.as_deref() == Some(writer);
-                bucket.day.explored = if ours { Explored::Ours } else { Explored::Others };
-            }
+    let own = bucket.day.own_span.then_some(At(bucket.day.span.from_ms));
+    if let Some(day) = entry.day_of((bucket.day.span.date, own)) {
+        let others = day.others(writer);
+        bucket.day.others = Amount::new(others.requests, others.tokens);
+        if day.explored {
+            let ours = day.explored_by.as_deref() == Some(writer);
+            bucket.day.explored = if ours { Explored::Ours } else { Explored::Others };
         }
     }
     let minute = entry.minute.iter().flat_map(|minute| minute.others(writer));

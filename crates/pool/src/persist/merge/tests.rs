@@ -199,6 +199,8 @@ proptest! {
             file = merge(file, &ours, writer, at);
         }
         tidy::make_sane(&mut file, &super::super::bounds::Waits::default(), at);
+        // The pool counts on from there.
+        assert!(file.buckets.values().all(|bucket| bucket.generation <= 1 << 53));
         tidy::fold(&mut file, &WRITERS.map(Box::from));
         tidy::prune(&mut file, &std::collections::BTreeSet::default(), at);
         tidy::derive_available_at(&mut file, at);
@@ -239,6 +241,31 @@ fn the_first_under_the_lock_explores_once_a_day() {
     let file = apply(file, &[("wb", explores(30)), ("wa", explores(30))]);
     let day = file.bucket("p", "m").unwrap().day.as_ref().unwrap();
     assert_eq!((day.explored, day.explored_by.as_deref()), (true, Some("wb")));
+}
+
+fn used_on(day: u32, requests: u64) -> Changes {
+    let day = DayChange { date: date(day), began_at: None, requests, tokens: 0, explore: false };
+    only(BucketChange { day: Some(day), ..BucketChange::default() })
+}
+
+#[test]
+fn a_process_whose_clock_is_ahead_erases_nobodys_counts_of_today() {
+    let ahead = ("wb", used_on(30, 1));
+    let today = ("wa", used_on(29, 40));
+    let first = ("wc", used_on(28, 7));
+    for history in [[&first, &today, &ahead], [&ahead, &today, &first]] {
+        let history = history.map(Clone::clone);
+        let file = apply(StateFile::empty(), &history);
+        let counts = |file: &StateFile, day| {
+            let day = file.bucket("p", "m").unwrap().day_of((date(day), None))?;
+            Some(day.others("").requests)
+        };
+        assert_eq!([28, 29, 30].map(|day| counts(&file, day)), [None, Some(40), Some(1)]);
+        // Both are counted on, whoever is right.
+        let mut file = apply(file, &[("wa", used_on(29, 45)), ("wb", used_on(30, 2))]);
+        tidy::fold(&mut file, &["wa".into()]);
+        assert_eq!([29, 30].map(|day| counts(&file, day)), [Some(45), Some(2)]);
+    }
 }
 
 #[test]

@@ -290,6 +290,42 @@ fn what_a_clock_wrote_from_the_future_does_not_outweigh_what_is_written_now() {
 }
 
 #[test]
+fn after_a_clock_went_a_day_ahead_and_back_today_counts_again() {
+    let (_folder, path) = folder();
+    let location = StateLocation::File(path);
+    let now: DateTime<Utc> = "2026-11-29T20:00:00Z".parse().unwrap();
+    let clock = ManualClock::at(now);
+    let date = |day| NaiveDate::from_ymd_opt(2026, 11, day).unwrap();
+    let used_on = |day, requests| {
+        let mut change = used(requests);
+        change.day.as_mut().unwrap().date = date(day);
+        change
+    };
+    let open = |clock: &ManualClock| Desk::on(&location, Arc::new(clock.clone()));
+    let day = |desk: &Desk| {
+        let day = desk.found.bucket("p", "m").unwrap().day.clone().unwrap();
+        (day.date, day.others("").requests)
+    };
+    assert!(open(&clock).commit(used_on(29, 40)));
+    clock.set(now + chrono::TimeDelta::days(1));
+    let desk = open(&clock);
+    assert!(desk.commit(used_on(30, 1)));
+    drop(desk);
+    clock.set(now + chrono::TimeDelta::seconds(20));
+    let desk = open(&clock);
+    assert_eq!(day(&desk), (date(29), 40));
+    assert!(desk.commit(used_on(29, 5)));
+    drop(desk);
+    assert_eq!(day(&open(&clock)), (date(29), 45));
+    // The day of another process whose clock is half an hour ahead stays.
+    let desk = open(&clock);
+    clock.set("2026-11-30T07:30:00Z".parse().unwrap());
+    assert!(desk.commit(used_on(30, 2)));
+    drop(desk);
+    assert_eq!(day(&open(&clock)), (date(30), 2));
+}
+
+#[test]
 fn ids_of_writers_in_the_file_cannot_name_other_files() {
     let (folder, path) = folder();
     fs::create_dir_all(path.parent().unwrap()).unwrap();

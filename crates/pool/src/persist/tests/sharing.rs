@@ -126,13 +126,68 @@ fn an_exploration_is_granted_to_one_pool_only() {
 fn a_clear_reaches_the_other_pools_and_stays() {
     let (_folder, path) = folder();
     let (one, two) = (Desk::at(&path), Desk::at(&path));
-    assert!(one.commit(cooled(Cause::PerDayRequests, 60_000)));
+    let old = cooled(Cause::PerDayRequests, 60_000);
+    assert!(one.commit(old.clone()));
     two.hears(|file| has(file, Cause::PerDayRequests));
     assert!(two.commit(BucketChange { generation: 1, cleared: true, ..BucketChange::default() }));
     one.hears(|file| file.bucket("p", "m").is_some_and(|bucket| bucket.generation == 1));
     // One has not taken it in yet and writes its old cooldown once more.
-    assert!(one.commit(cooled(Cause::PerDayRequests, 90_000)));
+    one.commit(old);
     assert!(!has(&read(&path), Cause::PerDayRequests));
+}
+
+#[test]
+fn a_cooldown_met_after_a_clear_of_which_its_pool_has_not_heard_holds() {
+    for memory in [true, false] {
+        let (_folder, path) = folder();
+        let location = match memory {
+            true => StateLocation::Memory(MemoryState::new()),
+            false => StateLocation::File(path),
+        };
+        let clock = ManualClock::at(Utc::now());
+        let met = || {
+            let now_ms = clock.unix_ms();
+            let available_at = Some(At(now_ms + 60_000));
+            let entry = CooldownEntry { available_at, since: At(now_ms), ..<_>::default() };
+            let cooldowns = vec![(Cause::PerDayRequests, entry)];
+            BucketChange { cooldowns, ..BucketChange::default() }
+        };
+        let one = Desk::on(&location, Arc::new(clock.clone()));
+        let two = Desk::on(&location, Arc::new(clock.clone()));
+        let three = |clock: &ManualClock| Desk::on(&location, Arc::new(clock.clone())).found;
+        let old = met();
+        clock.advance(Duration::from_millis(1));
+        assert!(two.commit(old.clone()));
+        clock.advance(Duration::from_millis(2));
+        let clear = BucketChange { generation: 1, cleared: true, ..BucketChange::default() };
+        assert!(one.commit(clear));
+        // Two tells its old copy again, then what it met since.
+        assert!(two.commit(old));
+        assert!(!has(&three(&clock), Cause::PerDayRequests));
+        clock.advance(Duration::from_millis(1));
+        assert!(two.commit(met()));
+        assert!(has(&three(&clock), Cause::PerDayRequests));
+    }
+}
+
+#[test]
+fn a_cooldown_cleared_before_it_was_in_the_file_is_not_reported_as_persisted() {
+    let (_folder, path) = folder();
+    let clock = ManualClock::at(Utc::now());
+    let location = StateLocation::File(path.clone());
+    let one = Desk::on(&location, Arc::new(clock.clone()));
+    let two = Desk::on(&location, Arc::new(clock.clone()));
+    assert!(two.commit(used(1)));
+    clock.advance(Duration::from_millis(1));
+    let now_ms = clock.unix_ms();
+    let available_at = Some(At(now_ms + 60_000));
+    let entry = CooldownEntry { available_at, since: At(now_ms), ..CooldownEntry::default() };
+    clock.advance(Duration::from_millis(1));
+    assert!(one.commit(BucketChange { generation: 1, cleared: true, ..BucketChange::default() }));
+    let met = BucketChange { cooldowns: vec![(Cause::PerDayRequests, entry)], ..used(1) };
+    assert!(!two.commit(met));
+    assert!(!has(&read(&path), Cause::PerDayRequests));
+    assert!(two.persister.health().error.is_none(), "nothing is wrong with the file");
 }
 
 #[test]
