@@ -25,9 +25,10 @@ const OPEN_PATIENCE: Duration = Duration::from_millis(500);
 /// A writer whose sign of life is missing is given up after the longest day: its counts mean nothing
 /// then.
 const SILENT_MS: i64 = 25 * 3_600_000;
-/// How often a process keeps a file aside. Whoever keeps writing other files there is stronger than
-/// we are.
-const MOST_KEPT_ASIDE: u32 = 3;
+/// How often in an hour a process keeps a file aside. Whoever keeps writing other files there is
+/// stronger than we are.
+const MOST_KEPT_ASIDE: usize = 3;
+const HOUR_MS: i64 = 3_600_000;
 
 /// The state file as this process knows it.
 pub(super) struct Book {
@@ -50,7 +51,8 @@ pub(super) struct Book {
     saves: u64,
     started_at: At,
     live: Option<Live>,
-    kept_aside: u32,
+    /// When files were kept aside in the last hour.
+    kept_aside: Vec<i64>,
     /// What happened since it was opened that the owner should know.
     notes: Vec<StateNote>,
     /// The file needs writing although nothing changed here: it was torn.
@@ -114,7 +116,7 @@ impl Book {
             saves: 0,
             started_at,
             live: None,
-            kept_aside: 0,
+            kept_aside: Vec::new(),
             notes: Vec::new(),
             repair: false,
             leaving: false,
@@ -262,7 +264,7 @@ impl Book {
                 self.adopt(*file, seen);
                 Ok(true)
             }
-            Found::Bad(fault) if self.kept_aside < MOST_KEPT_ASIDE => {
+            Found::Bad(fault) if self.may_keep_aside() => {
                 let kept = self.keep_aside().map_err(disk("keep a bad state file aside"))?;
                 let note = StateNote::KeptAside { kept, fault: fault.to_string() };
                 tracing::warn!("{note}");
@@ -274,9 +276,17 @@ impl Book {
     }
 
     fn keep_aside(&mut self) -> io::Result<PathBuf> {
-        let kept = self.files.keep_aside(self.clock.unix_ms())?;
-        self.kept_aside += 1;
+        let now_ms = self.clock.unix_ms();
+        let kept = self.files.keep_aside(now_ms)?;
+        self.kept_aside.push(now_ms);
         Ok(kept)
+    }
+
+    fn may_keep_aside(&mut self) -> bool {
+        let now_ms = self.clock.unix_ms();
+        // Either way: a clock that was ahead must not count for longer.
+        self.kept_aside.retain(|at_ms| at_ms.abs_diff(now_ms) < HOUR_MS.unsigned_abs());
+        self.kept_aside.len() < MOST_KEPT_ASIDE
     }
 
     /// Takes a file that somebody else wrote. If it is an old copy that was put back, what is known

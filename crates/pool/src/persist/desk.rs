@@ -15,6 +15,9 @@ use tokio::sync::oneshot;
 
 use super::{StateHealth, StateNote};
 
+/// How many notes the owner is told.
+const MOST_NOTES: usize = 16;
+
 /// Shared by the callers, the thread that writes and the thread that answers those who waited long
 /// enough.
 #[derive(Debug, Default)]
@@ -166,9 +169,12 @@ impl Desk {
         state.health.error = Some(fault.to_string());
     }
 
-    /// Tells the owner. There are few: a process keeps only so many files aside.
+    /// Tells the owner; the latest are kept.
     pub(super) fn note(&self, notes: Vec<StateNote>) {
-        self.lock().health.notes.extend(notes);
+        let kept = &mut self.lock().health.notes;
+        kept.extend(notes);
+        let surplus = kept.len().saturating_sub(MOST_NOTES);
+        kept.drain(..surplus);
     }
 
     /// The writing thread is gone: nobody will be served any more.

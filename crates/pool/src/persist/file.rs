@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::{
     format::{StateFile, VERSION},
     layout,
-    location::usable,
+    location::{NO_FILE, usable},
     time::At,
 };
 
@@ -48,8 +48,6 @@ pub(super) enum Fault {
     Foreign(usize, usize),
     /// A later format.
     Newer(u64),
-    /// A folder.
-    Folder,
     /// Larger than any state file.
     Huge,
 }
@@ -128,14 +126,16 @@ impl Files {
             return Ok(Found::Missing);
         };
         let found = file.metadata()?;
-        if found.is_dir() {
-            return Ok(Found::Bad(Fault::Folder));
+        // And after, or it might have been replaced in between.
+        if !found.is_file() {
+            return Err(io::Error::other(NO_FILE));
         }
         if found.len() > MOST_BYTES {
             return Ok(Found::Bad(Fault::Huge));
         }
         let mut text = Vec::with_capacity(usize::try_from(found.len()).unwrap_or(0) + 1);
-        file.read_to_end(&mut text)?;
+        // What grows while it is read is read to its end at first sight, no further.
+        (&mut file).take(MOST_BYTES).read_to_end(&mut text)?;
         let seen = Seen {
             stamp: Stamp::of(&found),
             #[cfg(unix)]
@@ -265,7 +265,6 @@ impl fmt::Display for Fault {
                     "was written by a newer keywheel (format {version}, this one knows {VERSION})"
                 )
             }
-            Self::Folder => f.write_str("was a folder"),
             Self::Huge => f.write_str("was too large to be one"),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    fs, io,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -10,10 +10,15 @@ use super::{StateLocation, StateNote};
 
 /// The variable that names the state file.
 const VARIABLE: &str = "KEYWHEEL_STATE";
+/// How the file is called where only its folder is named.
+const NAME: &str = "pool.json";
+/// What is wrong with what is neither file nor folder.
+pub(super) const NO_FILE: &str = "is a device, pipe or socket; a file is wanted";
 /// More links than this in a row are a loop.
 const MOST_LINKS: usize = 40;
 
-/// The file that `location` means; `None` when it means no file.
+/// The file that `location` means; `None` when it means no file. Of a folder that is there, it is
+/// `pool.json` in it.
 ///
 /// `lookup` reads the environment; an empty variable counts as absent. `state_folder` is the
 /// platform's folder for the state of programs.
@@ -31,12 +36,15 @@ pub(super) fn resolve(
         StateLocation::File(path) => path.clone(),
         StateLocation::Default => match lookup(VARIABLE).filter(|value| !value.is_empty()) {
             Some(value) => value.into(),
-            None => state_folder().ok_or_else(no_folder)?.join("keywheel").join("pool.json"),
+            None => state_folder().ok_or_else(no_folder)?.join("keywheel").join(NAME),
         },
     };
     // A later change of the working directory must not move the file.
     let path = std::path::absolute(&path).unwrap_or(path);
-    let path = follow(path);
+    let mut path = follow(path);
+    if path.is_dir() {
+        path = follow(path.join(NAME));
+    }
     usable(&path).map_err(|fault| StateNote::Unusable { path: Some(path.clone()), fault })?;
     Ok(Some(path))
 }
@@ -64,31 +72,18 @@ fn follow(path: PathBuf) -> PathBuf {
     path
 }
 
-/// Only regular files are replaced: never a device (`/dev/null`), a pipe, or a folder that holds
-/// anything.
+/// Only regular files, and links to them, are read and replaced: never a device (`/dev/null`), a
+/// pipe, or a folder.
 pub(super) fn usable(path: &Path) -> Result<(), String> {
     if path.file_name().is_none() {
         return Err("names no file".to_owned());
     }
-    let found = match fs::symlink_metadata(path) {
-        Ok(found) => found.file_type(),
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err("is a folder; a file is wanted".to_owned()),
+        Ok(found) if !found.is_file() => Err(NO_FILE.to_owned()),
         // Whatever else is wrong will be said when it is read or written.
-        Err(_) => return Ok(()),
-    };
-    if found.is_dir() {
-        return match is_empty_folder(path) {
-            Ok(true) => Ok(()),
-            _ => Err("is a folder that holds other things; a file is wanted".to_owned()),
-        };
+        Ok(_) | Err(_) => Ok(()),
     }
-    if found.is_file() || found.is_symlink() {
-        return Ok(());
-    }
-    Err("is a device, pipe or socket; a file is wanted".to_owned())
-}
-
-fn is_empty_folder(path: &Path) -> io::Result<bool> {
-    Ok(fs::read_dir(path)?.next().is_none())
 }
 
 #[cfg(test)]
@@ -131,13 +126,29 @@ mod tests {
     }
 
     #[test]
-    fn a_device_or_a_folder_in_use_is_never_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("precious"), "").unwrap();
-        for path in [Path::new("/dev/null"), folder.path(), Path::new("/")] {
+    fn a_device_is_never_replaced() {
+        for path in ["/dev/null", "/dev/zero"] {
             let location = StateLocation::File(path.into());
-            assert!(resolve(&location, nothing, home).is_err(), "{}", path.display());
+            assert!(resolve(&location, nothing, home).is_err(), "{path}");
         }
+    }
+
+    #[test]
+    fn of_a_folder_it_is_the_file_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let found = |path: &Path| {
+            let lookup = |name: &str| (name == "KEYWHEEL_STATE").then(|| path.into());
+            resolve(&StateLocation::Default, lookup, home).unwrap().unwrap()
+        };
+        assert_eq!(found(&folder), folder.join("pool.json"));
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(found(Path::new(".")), here.join("pool.json"));
+        assert_eq!(found(Path::new("/")), Path::new("/pool.json"));
+        // A folder of that name in the folder is no file, and stays.
+        fs::create_dir(folder.join("pool.json")).unwrap();
+        assert!(resolve(&StateLocation::File(folder.clone()), nothing, home).is_err());
+        assert!(folder.join("pool.json").is_dir());
     }
 
     #[cfg(unix)]

@@ -79,9 +79,10 @@ pub(crate) fn loses_news(base: &StateFile, ours: &Changes, now_ms: i64) -> bool 
     }) || ours.projects.iter().any(|(project, change)| {
         let entry = base.projects.get(&**project);
         entry.is_some_and(|it| standing((it.generation, it.cleared_at), change))
-    }) || ours.buckets.iter().any(|(key, change)| {
-        base.buckets.get(key).is_some_and(|entry| bucket(entry, change))
-    })
+    }) || ours
+        .buckets
+        .iter()
+        .any(|(key, change)| base.buckets.get(key).is_some_and(|entry| bucket(entry, change)))
 }
 
 /// Puts `newer` over changes that could not be written yet.
@@ -97,12 +98,9 @@ pub(crate) fn combine(older: Changes, newer: Changes) -> Changes {
     combine_by(&mut out.projects, newer.projects, |old, new| new.cleared |= old.cleared);
     combine_by(&mut out.buckets, newer.buckets, |old, new| {
         new.cleared |= old.cleared;
-        match (&old.day, &mut new.day) {
-            (Some(was), Some(is)) if (was.date, was.began_at) == (is.date, is.began_at) => {
-                is.explore |= was.explore;
-            }
-            (Some(was), none @ None) => *none = Some(was.clone()),
-            _ => {}
+        // A claim on an exploration that is not in the newer day was given back.
+        if new.day.is_none() {
+            new.day.clone_from(&old.day);
         }
         if new.boundary.is_none() {
             new.boundary.clone_from(&old.boundary);

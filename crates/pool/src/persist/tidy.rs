@@ -203,9 +203,8 @@ pub(crate) fn derive_available_at(file: &mut StateFile, now_ms: i64) {
 
 /// When the last cooldown that holds plain requests back ends; `i64::MAX` if no moment is known.
 fn plain_end(cooldowns: &Cooldowns, now_ms: i64) -> i64 {
-    let plain = cooldowns
-        .iter()
-        .filter(|(cause, _)| !matches!(cause, Word::Known(Cause::ToolQuota)));
+    let plain =
+        cooldowns.iter().filter(|(cause, _)| !matches!(cause, Word::Known(Cause::ToolQuota)));
     let ends = plain.map(|(_, entry)| entry.available_at.map_or(i64::MAX, At::ms));
     ends.filter(|end| *end > now_ms).max().unwrap_or(i64::MIN)
 }

@@ -101,22 +101,54 @@ fn a_deeply_nested_file_is_kept_aside_and_overflows_no_stack() {
 }
 
 #[test]
-fn an_empty_folder_in_the_files_place_is_kept_aside_and_a_full_one_is_left_alone() {
+fn a_folder_given_as_the_file_holds_it_and_is_never_moved() {
     let (_folder, path) = folder();
-    fs::create_dir_all(&path).unwrap();
+    let folder = path.parent().unwrap();
+    fs::create_dir_all(folder).unwrap();
+    for rounds in 1..3 {
+        let desk = Desk::at(folder);
+        assert!(desk.notes.is_empty(), "{:?}", desk.notes);
+        assert!(desk.commit(used(1)));
+        drop(desk);
+        assert_eq!(requests(&read(&path)), rounds);
+        fs::write(folder.join("precious"), "precious").unwrap();
+    }
+    // Nor one that takes the file's place while it is in use.
     let desk = Desk::at(&path);
-    let (kept, fault) = kept(&desk);
-    assert!(kept.is_dir());
-    assert_eq!(fault, "was a folder");
     assert!(desk.commit(used(1)));
-    drop(desk);
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert!(!desk.commit(used(2)), "nothing is durable");
+    assert!(desk.persister.health().error.unwrap().contains("is a folder"));
+    assert!(path.is_dir() && folder.join("precious").is_file());
+}
 
-    let full = path.parent().unwrap();
-    let desk = Desk::at(full);
-    assert!(matches!(&desk.notes[..], [StateNote::Unusable { .. }]), "{:?}", desk.notes);
-    assert!(!desk.commit(used(1)), "nothing is durable");
-    assert!(desk.persister.health().error.is_some());
-    assert_eq!(requests(&read(&path)), 1, "what is in the folder stays");
+/// What is read without end, or waits for its other end, would stop the thread that writes.
+#[cfg(unix)]
+#[test]
+fn a_link_to_a_device_or_pipe_put_in_the_files_place_is_never_opened() {
+    for target in ["/dev/zero", "/dev/null", "pipe"] {
+        let (folder, path) = folder();
+        let desk = Desk::at(&path);
+        assert!(desk.commit(used(1)));
+        let target = match target {
+            "pipe" => {
+                let pipe = folder.path().join("pipe");
+                assert!(
+                    std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success()
+                );
+                pipe
+            }
+            device => device.into(),
+        };
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        assert!(!desk.commit(used(2)), "{target:?}");
+        assert!(desk.persister.health().error.unwrap().contains("is a device"), "{target:?}");
+        fs::remove_file(&path).unwrap();
+        eventually(|| desk.persister.health().error.is_none());
+        assert_eq!(requests(&read(&path)), 2, "it goes on once the link is gone");
+    }
 }
 
 #[cfg(unix)]
@@ -163,7 +195,8 @@ fn a_file_torn_under_a_running_pool_is_kept_aside_and_written_anew_with_all_it_k
 #[test]
 fn whoever_keeps_writing_other_files_there_is_left_alone_and_reported() {
     let (_folder, path) = folder();
-    let desk = Desk::at(&path);
+    let clock = ManualClock::at(Utc::now());
+    let desk = Desk::on(&StateLocation::File(path.clone()), Arc::new(clock.clone()));
     for _ in 0..3 {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, "mine").unwrap();
@@ -177,6 +210,11 @@ fn whoever_keeps_writing_other_files_there_is_left_alone_and_reported() {
     fs::remove_file(&path).unwrap();
     eventually(|| desk.persister.health().error.is_none());
     assert_eq!(requests(&read(&path)), 2);
+    // And in an hour, one more is an accident again.
+    clock.advance(Duration::from_secs(3_600));
+    fs::write(&path, "mine").unwrap();
+    assert!(desk.commit(used(3)));
+    assert_eq!(requests(&read(&path)), 3);
 }
 
 /// Permission bits do not stop root, who runs tests in containers. What stops everybody is a folder
