@@ -114,7 +114,7 @@ impl PoolBuilder {
         longest.raise(Cause::ToolQuota, crate::cooldown::longest_ms(Cause::ToolQuota));
         let (persister, file, notes) = Persister::open(&location, longest, Arc::clone(&clock));
         let mut table = Table::default();
-        let report = table.load(keys);
+        let report = table.load(keys, clock.unix_ms());
         table.notes.extend(report.notes);
         let state = Arc::new(State::new(rules, clock, persister.writer(), table));
         state.take_over(&file);

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use keywheel_core::{Cause, Effect, Wait, Window};
+use chrono::Datelike as _;
+use keywheel_core::{Cause, Effect, QuotaDay, Wait, Window};
 
 use crate::{
     Source,
@@ -54,6 +55,19 @@ impl Cooldown {
     /// True for reasons that only concern requests with tools.
     pub(crate) const fn only_tools(&self) -> bool {
         matches!(self.cause, Cause::ToolQuota)
+    }
+}
+
+/// Puts `new` in place of any other for the same cause, unless that one holds for longer: within a generation a
+/// cooldown is never shortened, neither here nor in the state file.
+pub(crate) fn put(cooldowns: &mut Vec<Cooldown>, new: Cooldown) {
+    let Some(known) = cooldowns.iter_mut().find(|known| known.cause == new.cause) else {
+        cooldowns.reserve_exact(1);
+        cooldowns.push(new);
+        return;
+    };
+    if known.until_ms <= new.until_ms || !known.is_active(new.since_ms) {
+        *known = new;
     }
 }
 
@@ -116,11 +130,22 @@ pub(crate) struct Facts<'a> {
     pub(crate) strategies: &'a Strategies,
 }
 
-/// A cooldown to be set, and the bucket's own day boundary when the reply stated one.
+/// A cooldown to be set, and what the reply says about where the bucket's day turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub(crate) cooldown: Cooldown,
-    pub(crate) turns_at_ms: Option<i64>,
+    pub(crate) turns: Turns,
+}
+
+/// What a refusal says about where a bucket's day turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turns {
+    /// Nothing new.
+    AsKnown,
+    /// At a moment of its own.
+    At(i64),
+    /// Where everybody's does: a boundary of its own, if it has one, is wrong.
+    WithThePool,
 }
 
 /// What `effect` means for a bucket whose cooldown for the same cause, if any, is `current`.
@@ -139,8 +164,10 @@ pub(crate) fn decide(
     }
     let mut cause = effect.cause;
     let mut step = 0;
-    let mut turns_at_ms = None;
-    let day_end_ms = facts.day.end_ms.max(now_ms.saturating_add(SECOND));
+    let mut turns = Turns::AsKnown;
+    // A boundary of the bucket's own may be wrong: a day that is spent ends with the pool's at the latest.
+    let pools_end_ms = facts.strategies.day(now_ms).end_ms;
+    let day_end_ms = facts.day.end_ms.min(pools_end_ms).max(now_ms.saturating_add(SECOND));
 
     let (mut until_ms, source) = match effect.wait {
         Wait::Stated(wait) => {
@@ -156,15 +183,17 @@ pub(crate) fn decide(
                 cause = Cause::PerDayRequests;
                 (day_end_ms.saturating_add(facts.jitter_ms), Source::Guessed)
             } else if cause.is_per_day() && wait_ms > BOUNDARY_FROM_MS {
-                // Around the known reset it is that reset, and follows its zone's rules.
-                let own = (stated_ms - facts.day.end_ms).abs() > AROUND_RESET_MS;
-                turns_at_ms = own.then_some(stated_ms);
+                // A wait without a quota's name may be anybody's, such as a gateway's.
+                if facts.named_quota {
+                    turns = turned_by(stated_ms, pools_end_ms, &facts.day);
+                }
                 (stated_ms.saturating_add(facts.jitter_ms), Source::Stated)
             } else {
                 (stated_ms, Source::Stated)
             }
         }
         Wait::Reset(Window::Day) if doubted(cause, facts) => {
+            turns = Turns::WithThePool;
             (around_reset(trouble, facts) + facts.jitter_ms, Source::Guessed)
         }
         Wait::Reset(Window::Day) => {
@@ -189,7 +218,11 @@ pub(crate) fn decide(
                 Cause::ToolQuota => LimitKind::Tool,
                 _ => LimitKind::Billing,
             };
-            (by_strategy(kind, facts) + facts.jitter_ms, Source::Derived)
+            let mut at_ms = by_strategy(kind, facts);
+            if kind == LimitKind::Billing {
+                at_ms = at_ms.min(next_month_ms(now_ms));
+            }
+            (at_ms.saturating_add(facts.jitter_ms), Source::Derived)
         }
         Wait::Ladder => match facts.strategies.wait_ms(LimitKind::of(cause), now_ms) {
             Some(wait) => (now_ms.saturating_add(wait), Source::Derived),
@@ -202,7 +235,9 @@ pub(crate) fn decide(
         Wait::None if waits_for_nothing(cause) => (FOREVER, Source::Derived),
         Wait::None => return None,
     };
-    if until_ms != FOREVER && source != Source::Derived {
+    let users_own =
+        source == Source::Derived && facts.strategies.is_users_own(LimitKind::of(cause));
+    if until_ms != FOREVER && !users_own {
         until_ms = until_ms.min(now_ms.saturating_add(longest_ms(cause)));
     }
     if effect.cause.is_per_minute() && cause.is_per_minute() && !facts.named_quota {
@@ -210,7 +245,7 @@ pub(crate) fn decide(
     }
     trouble.failed_ms = trouble.failed_ms.max(now_ms);
     let cooldown = Cooldown { cause, until_ms, source, since_ms: now_ms, step, unsaved: true };
-    Some(Decision { cooldown, turns_at_ms })
+    Some(Decision { cooldown, turns })
 }
 
 /// The clock went back behind the beginning of `cooldown`: it then lasts no longer than it was meant to, and
@@ -232,6 +267,32 @@ pub(crate) fn rewound(cooldown: &Cooldown, now_ms: i64, strategies: &Strategies)
 
 fn millis(wait: Duration) -> i64 {
     i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// What a stated wait of a day's quota, one that named its quota, says about the bucket's `day`.
+fn turned_by(stated_ms: i64, pools_end_ms: i64, day: &DaySpan) -> Turns {
+    let is_about = |end_ms: i64| (stated_ms - end_ms).abs() <= AROUND_RESET_MS;
+    if is_about(pools_end_ms) {
+        // It is the known reset, and follows its zone's rules.
+        Turns::WithThePool
+    } else if is_about(day.end_ms) {
+        Turns::AsKnown
+    } else {
+        Turns::At(stated_ms)
+    }
+}
+
+/// The first of the next month in California, when Google's monthly caps begin anew.
+fn next_month_ms(now_ms: i64) -> i64 {
+    let mut day = QuotaDay::containing(keywheel_core::clock::from_unix_ms(now_ms));
+    for _ in 0..31 {
+        day = day.next();
+        if day.date().day() == 1 {
+            break;
+        }
+    }
+    // Only at the end of the calendar is it not in the future.
+    day.starts_at().timestamp_millis().max(now_ms.saturating_add(SECOND))
 }
 
 fn by_strategy(kind: LimitKind, facts: &Facts<'_>) -> i64 {
@@ -258,8 +319,10 @@ fn climb(trouble: &mut Trouble, facts: &Facts<'_>, day_end_ms: i64) -> (u8, i64)
     }
     let until_ms = match LADDER.get(usize::from(trouble.step) - 1) {
         Some(wait) => facts.now_ms.saturating_add(*wait),
-        None => day_end_ms.saturating_add(facts.jitter_ms),
+        None => i64::MAX,
     };
+    // Whatever quota it is, the new day brings it back.
+    let until_ms = until_ms.min(day_end_ms.saturating_add(facts.jitter_ms));
     trouble.guess_until_ms = until_ms;
     (trouble.step, until_ms)
 }

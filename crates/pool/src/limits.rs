@@ -119,6 +119,13 @@ impl Learned {
         true
     }
 
+    /// The clock went back: what was learned in its future would outweigh all that is learned now.
+    pub(crate) fn rewind(&mut self, now_ms: i64) {
+        for known in &mut self.0 {
+            known.at_ms = known.at_ms.min(now_ms);
+        }
+    }
+
     /// What was learned about `dimension` no longer holds.
     pub(crate) fn lift(&mut self, dimension: Dimension, now_ms: i64) {
         if self.of(dimension).is_some() {

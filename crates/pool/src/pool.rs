@@ -205,6 +205,9 @@ impl Pool {
 
     /// Quarantined keys whose daily free check (`GET models`, which costs no quota) is due. Each is named once:
     /// whoever asks runs the check and tells [`check_result`](Self::check_result).
+    ///
+    /// Other processes on the same state file learn of it within 250 ms. Two that ask at the very same moment may
+    /// both run a check, which does no harm.
     #[must_use]
     pub fn due_checks(&self) -> Vec<DueCheck> {
         let now_ms = self.core.state.clock.unix_ms();
@@ -228,7 +231,7 @@ impl Pool {
     /// Replaces the keys. Keys that stay keep all that is known of them; keys that come back find it again.
     pub fn reload(&self, keys: impl IntoIterator<Item = KeySpec>) -> ReloadReport {
         let mut table = self.core.state.table();
-        let report = table.load(keys);
+        let report = table.load(keys, self.core.state.clock.unix_ms());
         self.core.state.roster_changed(&table);
         drop(table);
         self.core.persister.mark_dirty();

@@ -126,11 +126,11 @@ impl Core {
             table.keys.entry(fingerprint).or_default().project_number = Some(number.clone());
         }
         if proves_free {
-            project.set_paid(false);
-            let label = &from.key.label;
-            table
-                .notes
-                .insert(format!("{label} is marked as paid, but its quota is the free tier's"));
+            let fingerprint = from.key.key.fingerprint();
+            table.keys.entry(fingerprint).or_default().proved_free_ms = Some(now_ms);
+            table.dirty_keys.insert(fingerprint);
+            table.believe_proofs(now_ms);
+            changed = true;
         }
         for effect in refusal.effects.iter().filter(concerns_key) {
             if effect.cause.release().is_some() {

@@ -137,6 +137,8 @@ pub(crate) struct Strategies {
     unspecified: Option<Arc<dyn ResetStrategy>>,
     /// The day is Google's own, so a quota day has a calendar date.
     pacific_days: bool,
+    /// The kinds for which the user brought a strategy.
+    users_own: Vec<LimitKind>,
 }
 
 impl Default for Strategies {
@@ -153,12 +155,14 @@ impl Default for Strategies {
             billing: hour,
             unspecified: None,
             pacific_days: true,
+            users_own: Vec::new(),
         }
     }
 }
 
 impl Strategies {
     pub(crate) fn set(&mut self, kind: LimitKind, strategy: Arc<dyn ResetStrategy>) {
+        self.users_own.push(kind);
         match kind {
             LimitKind::RequestsPerMinute => self.rpm = strategy,
             LimitKind::TokensPerMinute => self.tpm = strategy,
@@ -185,6 +189,13 @@ impl Strategies {
             LimitKind::Unspecified => self.unspecified.as_ref()?,
         };
         Some(bounded(strategy.as_ref(), now_ms))
+    }
+
+    /// The user brought a strategy for `kind`, which may wait longer than any default.
+    pub(crate) fn is_users_own(&self, kind: LimitKind) -> bool {
+        let by_requests = kind == LimitKind::TokensPerDay;
+        self.users_own.contains(&kind)
+            || by_requests && self.users_own.contains(&LimitKind::RequestsPerDay)
     }
 
     /// Days of tokens turn by a rule of their own.

@@ -196,3 +196,23 @@ async fn a_doubted_reset_becomes_a_day_after_three_waits() {
     let until = fixture.refuse(&day_spent(None)).await.until.unwrap();
     assert!(until >= at("2026-12-01T08:00:00Z"));
 }
+
+#[tokio::test]
+async fn a_limit_learned_under_a_fast_clock_is_replaced_by_the_next() {
+    let fixture = Fixture::new(1, "2026-12-29T22:30:00Z");
+    fixture.refuse(&minute_spent(1, Some(3))).await;
+    fixture.clock.set(at("2026-11-29T22:30:00Z"));
+    fixture.clock.set(fixture.soonest());
+    fixture.refuse(&minute_spent(1, Some(30))).await;
+    assert_eq!(fixture.pool.status().buckets[0].limits[0].value, 30);
+}
+
+#[tokio::test]
+async fn the_next_free_check_goes_back_with_the_clock() {
+    let fixture = Fixture::new(1, "2027-11-29T22:30:00Z");
+    fixture.refuse(&dead()).await;
+    fixture.clock.set(at("2026-11-29T22:30:00Z"));
+    assert!(fixture.pool.due_checks().is_empty());
+    fixture.advance(seconds(24 * 3_600));
+    assert_eq!(fixture.pool.due_checks().len(), 1);
+}

@@ -143,3 +143,56 @@ async fn a_users_strategy_replaces_the_default_without_a_change_to_the_pool() {
     let served: std::collections::BTreeSet<_> = (0..4).map(|_| fixture.serve()).collect();
     assert_eq!(served.len(), 2);
 }
+
+#[tokio::test]
+async fn a_shorter_wait_never_cuts_a_longer_one_that_holds() {
+    let fixture = Fixture::new(1, "2026-11-29T20:00:00Z");
+    let mark = |wait| fixture.pool.mark_rate_limited("KEY_1", MODEL, wait);
+    let long = mark(Some(seconds(18 * 3_600))).await.until;
+    assert_eq!(long, Some(at("2026-11-30T14:00:00Z")));
+    for wait in [Some(seconds(5)), None] {
+        fixture.advance(seconds(1));
+        assert_eq!(mark(wait).await.until, long, "{wait:?}");
+    }
+    // An answer that was on its way, for the quota project.
+    let money = |wait| {
+        let effect = Effect::new(Scope::QuotaProject, Cause::Billing, Wait::Stated(seconds(wait)));
+        Refusal::new([effect])
+    };
+    let fixture = Fixture::new(1, "2026-11-29T20:00:00Z");
+    let mut first = fixture.lease().unwrap();
+    first.sent();
+    let mut second = fixture.lease().unwrap();
+    fixture.advance(seconds(2));
+    second.sent();
+    let until = first.refused(&money(3_600)).await.until;
+    fixture.advance(seconds(2));
+    assert_eq!(second.refused(&money(5)).await.until, until);
+}
+
+#[tokio::test]
+async fn the_ladder_ends_with_the_quota_day() {
+    let fixture = Fixture::new(1, "2026-11-30T07:00:00Z");
+    let mut until = fixture.now();
+    for _ in 0..4 {
+        fixture.clock.set(until);
+        until = fixture.refuse(&bare()).await.until.unwrap();
+    }
+    assert!(until >= at("2026-11-30T08:00:00Z"), "the fourth step is two hours");
+    assert!(until <= at("2026-11-30T08:00:05Z"), "{until}");
+}
+
+#[tokio::test]
+async fn a_spent_budget_is_looked_at_hourly_and_at_the_first_of_the_month_at_the_latest() {
+    let effect = Effect::new(Scope::QuotaProject, Cause::Billing, Wait::Reset(Window::Hour));
+    for (now, again) in [
+        ("2026-11-29T12:00:00Z", "2026-11-29T13:00:00Z"),
+        ("2026-12-01T07:40:00Z", "2026-12-01T08:00:00Z"),
+        ("2027-01-01T07:40:00Z", "2027-01-01T08:00:00Z"),
+        ("2026-12-01T08:40:00Z", "2026-12-01T09:40:00Z"),
+    ] {
+        let fixture = Fixture::new(1, now);
+        let until = fixture.refuse(&Refusal::new([effect])).await.until.unwrap();
+        assert!(until >= at(again) && until <= at(again) + seconds(5), "{now}: {until}");
+    }
+}

@@ -4,8 +4,8 @@
 mod common;
 
 use common::*;
-use keywheel_core::{Cause, Usage};
-use keywheel_pool::{Ask, Source};
+use keywheel_core::{Cause, Dimension, LimitSeen, Tier, Usage};
+use keywheel_pool::{Ask, MemoryState, Refusal, Selector, Source};
 
 #[tokio::test]
 async fn restart_keeps_a_spent_day() {
@@ -81,4 +81,39 @@ async fn another_pool_on_the_same_state_sees_a_cooldown() {
     lease.sent();
     lease.served(&Usage::default());
     assert!(two.try_lease(&Ask::new(MODEL)).is_err());
+}
+
+#[tokio::test]
+async fn a_paid_marking_that_a_reply_disproved_stays_disproved_for_a_day() {
+    let paid = || [key(1).paid()];
+    let tiers = |fixture: &Fixture| fixture.pool.status().keys[0].tier;
+    let fixture = Fixture::with("2026-11-29T22:00:00Z", |builder| builder.keys(paid()));
+    let mut seen = LimitSeen::new(Dimension::Rpm, 5);
+    seen.tier = Some(Tier::Free);
+    let refusal = Refusal { limits: vec![seen], ..minute_spent(30, None) };
+    let mut lease = fixture.pool.try_lease(&Ask::new(MODEL).allowing_paid()).unwrap();
+    lease.sent();
+    let _ = lease.refused(&refusal).await;
+    assert_eq!(tiers(&fixture), Tier::Free);
+    fixture.pool.reload(paid());
+    assert_eq!(tiers(&fixture), Tier::Free, "a reload brings no new knowledge");
+    let fixture = fixture.restart(|builder| builder.keys(paid()));
+    assert_eq!(tiers(&fixture), Tier::Free, "nor does a restart");
+    // The owner may have begun to pay since: then a free key would cost money unasked.
+    fixture.advance(seconds(24 * 3_600));
+    let fixture = fixture.restart(|builder| builder.keys(paid()));
+    assert_eq!(tiers(&fixture), Tier::Paid);
+}
+
+#[tokio::test]
+async fn a_generation_at_the_end_of_numbers_in_the_file_can_still_be_cleared() {
+    let fixture = Fixture::new(1, "2026-11-29T22:00:00Z");
+    fixture.refuse(&day_spent(None)).await;
+    let json = fixture.state.json();
+    assert!(json.contains("\"generation\": 0"));
+    let json = json.replace("\"generation\": 0", &format!("\"generation\": {}", u64::MAX));
+    let state = MemoryState::from_json(json.as_bytes()).unwrap();
+    let pool = open(&fixture.clock, &state, |builder| builder.keys(keys(1)));
+    assert_eq!(pool.clear(Selector::All).await, 1);
+    assert!(pool.try_lease(&Ask::new(MODEL)).is_ok());
 }

@@ -53,11 +53,11 @@ fn a_stated_day_near_the_known_reset_is_that_reset() {
     let strategies = Strategies::default();
     let near = Wait::Stated(Duration::from_secs(20 * 3_600 + 300));
     let far = Wait::Stated(Duration::from_secs(9 * 3_600));
-    for (wait, own) in [(near, None), (far, Some(NOW_MS + 9 * HOUR))] {
+    for (wait, turns) in [(near, Turns::WithThePool), (far, Turns::At(NOW_MS + 9 * HOUR))] {
         let effect = Effect::new(keywheel_core::Scope::Bucket, Cause::PerDayRequests, wait);
         let facts = facts(&strategies, NOW_MS, NOW_MS);
         let decision = decide(&effect, None, &mut Trouble::default(), &facts).unwrap();
-        assert_eq!(decision.turns_at_ms, own);
+        assert_eq!(decision.turns, turns);
     }
 }
 

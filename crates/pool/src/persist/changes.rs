@@ -70,6 +70,8 @@ pub(crate) struct KeyChange {
     pub(crate) label: Box<str>,
     /// Its quota project.
     pub(crate) project: Box<str>,
+    /// When a reply last disproved that it is paid.
+    pub(crate) proved_free_at: Option<At>,
     /// Whether it is in use.
     pub(crate) standing: Standing,
 }

@@ -86,6 +86,8 @@ record! {
             cooldowns: Cooldowns,
             /// When a process last had this key; kept for 30 days after.
             seen_at: Option<At>,
+            /// When a reply last named the free tier's quota for a key that is marked as paid.
+            proved_free_at: Option<At>,
         }
     }
 }

@@ -37,6 +37,7 @@ pub(crate) fn merge(mut base: StateFile, ours: &Changes, writer: &str, now_ms: i
         entry.label.clone_from(&change.label);
         entry.project.clone_from(&change.project);
         entry.seen_at = Some(At(now_ms));
+        entry.proved_free_at = entry.proved_free_at.max(change.proved_free_at);
         merge_key_standing(entry, &change.standing, ours.told, now_ms);
     }
     for (project, standing) in &ours.projects {

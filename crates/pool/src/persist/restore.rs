@@ -14,7 +14,8 @@ pub(super) fn own_part(known: &StateFile, writer: &str) -> Changes {
     let keys = known.keys.iter().map(|(fingerprint, entry)| {
         let standing = standing(entry.generation, &entry.cooldowns, entry.quarantine.as_deref());
         let (label, project) = (entry.label.clone(), entry.project.clone());
-        (*fingerprint, KeyChange { label, project, standing })
+        let proved_free_at = entry.proved_free_at;
+        (*fingerprint, KeyChange { label, project, proved_free_at, standing })
     });
     let projects = known.projects.iter().map(|(project, entry)| {
         let quarantine = entry.quarantine.as_deref();

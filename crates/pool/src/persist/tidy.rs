@@ -85,6 +85,7 @@ pub(crate) fn make_sane(file: &mut StateFile, waits: &Waits, now_ms: i64) {
         not_later(entry.seen_at.get_or_insert(At(now_ms)));
         entry.cleared_at.iter_mut().for_each(not_later);
         entry.generation = entry.generation.min(HIGHEST_GENERATION);
+        entry.proved_free_at.iter_mut().for_each(not_later);
         bound_all(&mut entry.cooldowns, waits, now_ms);
         bound_quarantine(entry.quarantine.as_deref_mut(), latest, now_ms);
     }

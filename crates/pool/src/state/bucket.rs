@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use keywheel_core::{Cause, Dimension, Effect, Fingerprint, LimitSeen, Scope, Wait};
 
-use super::keys::{Key, Project};
+use super::{
+    boundary::{Boundary, LONGEST_DAY_MS, NO_BOUNDARY},
+    keys::{Key, Project},
+};
 use crate::{
     Refusal, Source,
-    cooldown::{self, Cooldown, FOREVER, Facts, Trouble},
+    cooldown::{self, Cooldown, FOREVER, Facts, Trouble, Turns},
     limits::{Effective, Learned, Limits},
     reset::{DaySpan, Strategies},
     window::{Amount, NOW, Window, fits},
@@ -77,13 +80,6 @@ pub(crate) enum Explored {
     Ours,
     /// By another process.
     Others,
-}
-
-/// A day boundary of the bucket's own: it turns every 24 hours from `turns_at_ms` on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Boundary {
-    pub(crate) turns_at_ms: i64,
-    pub(crate) stated_ms: i64,
 }
 
 /// One quota project for one model.
@@ -311,8 +307,8 @@ impl Bucket {
 
     /// Forgets what holds it back. Raises the generation: what is in flight cannot bring it back.
     pub(crate) fn clear(&mut self, set: &Limits, now_ms: i64) {
-        self.generation += 1;
-        self.clears += 1;
+        self.generation = self.generation.saturating_add(1);
+        self.clears = self.clears.wrapping_add(1);
         self.cleared = true;
         self.cooldowns.clear();
         self.trouble = None;
@@ -333,7 +329,7 @@ impl Bucket {
         };
         self.cooldowns.remove(place);
         self.cooldowns.iter_mut().for_each(|known| known.unsaved = true);
-        self.generation += 1;
+        self.generation = self.generation.saturating_add(1);
         self.cleared = true;
         self.trouble = None;
         self.refresh(set);
@@ -394,6 +390,7 @@ impl Bucket {
             jitter_ms,
             strategies,
         };
+        let pools_day = strategies.day(now_ms);
         let mut trouble = self.trouble.take().unwrap_or_default();
         for effect in refusal.effects.iter().filter(|effect| concerns_bucket(effect)) {
             let current = self.cooldowns.iter().find(|known| known.cause == effect.cause);
@@ -408,8 +405,16 @@ impl Bucket {
             let Some(decided) = cooldown::decide(effect, current, &mut trouble, &facts) else {
                 continue;
             };
-            if let Some(turns_at_ms) = decided.turns_at_ms {
-                self.set_boundary(Boundary { turns_at_ms, stated_ms: now_ms });
+            match decided.turns {
+                Turns::AsKnown => {}
+                Turns::At(turns_at_ms) => {
+                    self.set_boundary(Boundary { turns_at_ms, stated_ms: now_ms }, &pools_day);
+                }
+                Turns::WithThePool if self.has_boundary() => {
+                    let given_up = Boundary { turns_at_ms: NO_BOUNDARY, stated_ms: now_ms };
+                    self.set_boundary(given_up, &pools_day);
+                }
+                Turns::WithThePool => {}
             }
             let certain = decided.cooldown.source != Source::Guessed;
             if certain && (effect.cause.is_per_day() || decided.cooldown.until_ms == FOREVER) {
@@ -425,11 +430,9 @@ impl Bucket {
         self.refresh(set);
     }
 
-    /// Sets a cooldown in place of any other for the same cause.
+    /// Sets a cooldown in place of any other for the same cause, unless that one holds for longer.
     pub(crate) fn put_cooldown(&mut self, cooldown: Cooldown) {
-        self.cooldowns.retain(|known| known.cause != cooldown.cause);
-        self.cooldowns.reserve_exact(1);
-        self.cooldowns.push(cooldown);
+        cooldown::put(&mut self.cooldowns, cooldown);
         self.refresh_hold();
     }
 
@@ -451,20 +454,41 @@ impl Bucket {
         self.trouble = None;
     }
 
-    /// The bucket's day turns at a moment of its own from now on. Counts stay: they are of the day that ends then.
-    pub(crate) fn set_boundary(&mut self, boundary: Boundary) {
+    /// The bucket's day turns at a moment of its own from now on, or with the pool's day again. Counts stay:
+    /// they are of the day that ends then.
+    pub(crate) fn set_boundary(&mut self, boundary: Boundary, pools_day: &DaySpan) {
+        self.day.own_span = !boundary.is_given_up();
+        self.day.span = if boundary.is_given_up() {
+            *pools_day
+        } else {
+            DaySpan::ending_at(boundary.turns_at_ms, boundary.stated_ms)
+        };
         self.boundary = Some(Box::new(boundary));
-        self.day.span = DaySpan::ending_at(boundary.turns_at_ms, boundary.stated_ms);
-        self.day.own_span = true;
+    }
+
+    fn has_boundary(&self) -> bool {
+        self.boundary.as_deref().is_some_and(|boundary| !boundary.is_given_up())
     }
 
     /// The clock went back: nothing lasts longer than it was meant to.
     pub(crate) fn rewind(&mut self, now_ms: i64, strategies: &Strategies, set: &Limits) {
         self.window.rewind(now_ms);
+        // A boundary that was stated by a clock well ahead is off by as much.
+        if self.boundary.as_deref().is_some_and(|boundary| {
+            boundary.stated_ms > now_ms.saturating_add(BACK_MS)
+                || boundary.turns_at_ms > now_ms.saturating_add(LONGEST_DAY_MS)
+        }) {
+            self.boundary = None;
+            if self.day.own_span {
+                self.day.own_span = false;
+                self.day.span = strategies.day(now_ms);
+            }
+        }
         self.look_at_keys(now_ms);
         for known in &mut self.cooldowns {
             *known = cooldown::rewound(known, now_ms, strategies);
         }
+        self.learned.rewind(now_ms);
         if let Some(trouble) = &mut self.trouble {
             trouble.rewind(now_ms);
         }
@@ -478,6 +502,12 @@ impl Bucket {
             .iter()
             .filter(|known| known.is_active(now_ms) && (need.tools || !known.only_tools()))
             .max_by_key(|known| known.until_ms);
+        let own_until_ms = held.map_or(now_ms, |known| known.until_ms);
+        if self.project_until_ms > own_until_ms
+            && let Some((cause, source)) = self.project.out_for()
+        {
+            return (Some(cause), source);
+        }
         match held {
             Some(known) => (Some(known.cause), known.source),
             None => (None, Source::Counted),
@@ -511,22 +541,16 @@ impl Bucket {
     }
 
     fn turn_day(&mut self, now_ms: i64, span: DaySpan) {
+        let own_span = self.has_boundary();
         let span = match self.boundary.as_deref() {
-            None => span,
-            Some(boundary) => {
-                const DAY_MS: i64 = 24 * 3_600_000;
-                let past =
-                    now_ms.saturating_sub(boundary.turns_at_ms).max(-1).div_euclid(DAY_MS) + 1;
-                let end_ms = boundary.turns_at_ms.saturating_add(past.saturating_mul(DAY_MS));
-                DaySpan::ending_at(end_ms, now_ms)
-            }
+            Some(boundary) if own_span => boundary.day(now_ms),
+            _ => span,
         };
         if span.from_ms == self.day.span.from_ms && span.date == self.day.span.date {
             self.day.span = span;
             return;
         }
         let (own, others) = (Amount::default(), Amount::default());
-        let own_span = self.boundary.is_some();
         self.day = Day { span, own_span, own, others, explored: Explored::No };
     }
 }

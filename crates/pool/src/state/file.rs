@@ -6,7 +6,8 @@ use keywheel_core::Cause;
 
 use super::{
     State,
-    bucket::{Boundary as OwnBoundary, Bucket, Explored},
+    boundary::{Boundary as OwnBoundary, LONGEST_DAY_MS},
+    bucket::{Bucket, Explored},
     model::Model,
     table::{Quarantined, Stand, Table},
 };
@@ -21,9 +22,6 @@ use crate::{
     window::{Amount, Entry},
 };
 
-/// A boundary further away than this is not believed: a day has at most 25 hours.
-const FARTHEST_BOUNDARY_MS: i64 = 26 * 3_600_000;
-
 impl State {
     /// Takes over what the file knew when the pool was opened.
     pub(crate) fn take_over(&self, file: &StateFile) {
@@ -34,7 +32,7 @@ impl State {
         let now_ms = self.clock.unix_ms();
         {
             let mut table = self.table();
-            if read_table(&mut table, file) {
+            if read_table(&mut table, file, now_ms) {
                 self.roster_changed(&table);
             }
             // Buckets of quota projects that are not loaded are kept, too: a reload may bring the keys back.
@@ -190,10 +188,10 @@ fn read_bucket(model: &mut Model, index: u32, entry: &BucketEntry, writer: &str,
     let bucket = &mut model.buckets[index as usize];
     if let Some(stated) = &entry.boundary
         && bucket.boundary.as_deref().is_none_or(|own| own.stated_ms < stated.at.ms())
-        && stated.turns_at.ms().saturating_sub(now_ms) < FARTHEST_BOUNDARY_MS
+        && stated.turns_at.ms().saturating_sub(now_ms) <= LONGEST_DAY_MS
     {
         let (turns_at_ms, stated_ms) = (stated.turns_at.ms(), stated.at.ms());
-        bucket.set_boundary(OwnBoundary { turns_at_ms, stated_ms });
+        bucket.set_boundary(OwnBoundary { turns_at_ms, stated_ms }, &span);
     }
     bucket.advance(now_ms, &span);
     read_cooldowns(bucket, entry, now_ms);
@@ -271,7 +269,8 @@ fn collect_table(table: &mut Table, changes: &mut Changes) {
         let Some(key) = &row.key else { continue };
         let (label, project) = (key.label.as_ref().into(), key.project.name.as_ref().into());
         let standing = standing_of(&mut row.standing);
-        changes.keys.push((fingerprint, KeyChange { label, project, standing }));
+        let proved_free_at = row.proved_free_ms.map(At);
+        changes.keys.push((fingerprint, KeyChange { label, project, proved_free_at, standing }));
         table.told_keys.push(fingerprint);
     }
     for name in std::mem::take(&mut table.dirty_projects) {
@@ -299,10 +298,11 @@ fn standing_of(stand: &mut Stand) -> Standing {
 }
 
 /// True when a key or quota project died or came back to life.
-fn read_table(table: &mut Table, file: &StateFile) -> bool {
+fn read_table(table: &mut Table, file: &StateFile, now_ms: i64) -> bool {
     let mut changed = false;
     for (fingerprint, entry) in &file.keys {
         let row = table.keys.entry(*fingerprint).or_default();
+        row.proved_free_ms = row.proved_free_ms.max(entry.proved_free_at.map(At::ms));
         let news = read_stand(
             &mut row.standing,
             entry.generation,
@@ -331,7 +331,7 @@ fn read_table(table: &mut Table, file: &StateFile) -> bool {
             changed = true;
         }
     }
-    changed
+    changed | table.believe_proofs(now_ms)
 }
 
 fn read_stand(

@@ -1,11 +1,17 @@
 //! Keys and quota projects as calls see them: facts that never change, and a few atomics.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering::Relaxed},
 };
 
 use keywheel_core::{ApiKey, Cause, Tier};
+
+use super::table::Quarantined;
+use crate::{Source, cooldown::Cooldown};
+
+/// The sources by number, to keep one in an atomic.
+const SOURCES: [Source; 4] = [Source::Guessed, Source::Stated, Source::Derived, Source::Counted];
 
 /// A quota project: whoever shares one shares its quota.
 #[derive(Debug)]
@@ -14,6 +20,9 @@ pub(crate) struct Project {
     /// Out for every model since and until then; `i64::MIN`: not out.
     since_ms: AtomicI64,
     until_ms: AtomicI64,
+    /// What it is out for, and how the end is known.
+    out_for: Reason,
+    out_source: AtomicU8,
     dead: Dead,
     clears: AtomicU32,
     paid: AtomicBool,
@@ -25,6 +34,8 @@ impl Project {
             name,
             since_ms: AtomicI64::new(i64::MIN),
             until_ms: AtomicI64::new(i64::MIN),
+            out_for: Reason::default(),
+            out_source: AtomicU8::new(0),
             dead: Dead::default(),
             clears: AtomicU32::new(0),
             paid: AtomicBool::new(paid),
@@ -41,9 +52,20 @@ impl Project {
         until_ms.min(now_ms.saturating_add(until_ms.saturating_sub(since_ms)))
     }
 
-    /// Sets since when and until when it is out.
-    pub(crate) fn set_out(&self, out: Option<(i64, i64)>) {
-        let (since_ms, until_ms) = out.unwrap_or((i64::MIN, i64::MIN));
+    /// What it is out for, if it is, and how the end is known.
+    pub(crate) fn out_for(&self) -> Option<(Cause, Source)> {
+        let source = SOURCES.get(usize::from(self.out_source.load(Relaxed))).copied();
+        Some((self.out_for.cause()?, source.unwrap_or(Source::Guessed)))
+    }
+
+    /// Sets what keeps it out, if anything does.
+    pub(crate) fn set_out(&self, out: Option<&Cooldown>) {
+        let (since_ms, until_ms) =
+            out.map_or((i64::MIN, i64::MIN), |out| (out.since_ms, out.until_ms));
+        let place = SOURCES.iter().position(|source| out.is_some_and(|out| out.source == *source));
+        self.out_for.set(out.map(|out| out.cause));
+        self.out_source
+            .store(place.and_then(|place| u8::try_from(place).ok()).unwrap_or(0), Relaxed);
         self.since_ms.store(since_ms, Relaxed);
         self.until_ms.store(until_ms, Relaxed);
     }
@@ -83,12 +105,18 @@ impl Key {
 
     /// It is quarantined, alone or with its quota project.
     pub(crate) fn is_quarantined(&self) -> bool {
-        self.dead.is_set() || self.project.dead.is_set()
+        self.dead.cause.is_set() || self.project.dead.cause.is_set()
     }
 
     /// Why it is quarantined, alone or with its quota project.
     pub(crate) fn quarantined(&self) -> Option<Cause> {
-        self.dead.cause().or_else(|| self.project.dead.cause())
+        self.dead.cause.cause().or_else(|| self.project.dead.cause.cause())
+    }
+
+    /// What its owner can do about that, and what the reply said.
+    pub(crate) fn why_quarantined(&self) -> String {
+        let dead = if self.dead.cause.is_set() { &self.dead } else { &self.project.dead };
+        dead.detail.lock().unwrap_or_else(PoisonError::into_inner).as_ref().into()
     }
 
     pub(crate) const fn dead(&self) -> &Dead {
@@ -110,21 +138,36 @@ impl Key {
     }
 }
 
-/// The cause of a quarantine, or none, readable without a lock.
+/// A quarantine, or none.
 #[derive(Debug, Default)]
-pub(crate) struct Dead(AtomicU8);
+pub(crate) struct Dead {
+    cause: Reason,
+    detail: Mutex<Box<str>>,
+}
 
 impl Dead {
-    pub(crate) fn is_set(&self) -> bool {
+    pub(crate) fn set(&self, quarantine: Option<&Quarantined>) {
+        let detail = quarantine.map_or("", |known| &known.detail);
+        *self.detail.lock().unwrap_or_else(PoisonError::into_inner) = detail.into();
+        self.cause.set(quarantine.map(|known| known.cause));
+    }
+}
+
+/// A cause, or none, readable without a lock.
+#[derive(Debug, Default)]
+struct Reason(AtomicU8);
+
+impl Reason {
+    fn is_set(&self) -> bool {
         self.0.load(Relaxed) != 0
     }
 
-    pub(crate) fn cause(&self) -> Option<Cause> {
+    fn cause(&self) -> Option<Cause> {
         let place = self.0.load(Relaxed).checked_sub(1)?;
         Cause::ALL.get(usize::from(place)).copied()
     }
 
-    pub(crate) fn set(&self, cause: Option<Cause>) {
+    fn set(&self, cause: Option<Cause>) {
         let place = cause.and_then(|cause| Cause::ALL.iter().position(|other| *other == cause));
         let number = place.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or(0);
         self.0.store(number, Relaxed);

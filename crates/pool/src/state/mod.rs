@@ -3,6 +3,7 @@
 //! Lock order: the table, then a model. A call takes only its model's lock; what it needs of keys and quota
 //! projects (dead or not, out until when) it reads from atomics that the table's owner writes.
 
+pub(crate) mod boundary;
 pub(crate) mod bucket;
 mod explain;
 pub(crate) mod explore;

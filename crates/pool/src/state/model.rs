@@ -491,6 +491,7 @@ impl Model {
             if self.takes_part(index) {
                 self.place(index, now_ms, rules);
             }
+            self.mark(index);
         }
         self.explore = super::explore::Cursor::default();
         self.line.ring();

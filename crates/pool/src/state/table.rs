@@ -8,12 +8,18 @@ use std::{
 use keywheel_core::{Cause, Fingerprint, Release, Tier};
 
 use super::keys::{Key, Project};
-use crate::{KeySpec, ReloadReport, cooldown::Cooldown};
+use crate::{
+    KeySpec, ReloadReport,
+    cooldown::{self, Cooldown},
+};
 
 /// How long after a check, or after the refusal, the next free check is due.
 const CHECK_EVERY_MS: i64 = 24 * 3_600_000;
 /// The same when the check itself failed.
 const CHECK_AGAIN_MS: i64 = 3_600_000;
+
+/// How long a reply that disproved a paid marking is believed.
+const PROOF_MS: u64 = 24 * 3_600_000;
 
 /// Keys and quota projects.
 #[derive(Debug, Default)]
@@ -51,6 +57,16 @@ pub(crate) struct KeyRow {
     pub(crate) standing: Stand,
     /// The provider's name for its quota project.
     pub(crate) project_number: Option<String>,
+    /// When a reply last named the free tier's quota for it, although it is marked as paid.
+    pub(crate) proved_free_ms: Option<i64>,
+}
+
+impl KeyRow {
+    /// Its marking as paid is disproved. For a day only: its owner may have begun to pay since, and a paid key
+    /// taken for a free one costs money unasked, which is worse than a refusal a day.
+    fn is_proved_free(&self, now_ms: i64) -> bool {
+        self.proved_free_ms.is_some_and(|at_ms| at_ms.abs_diff(now_ms) < PROOF_MS)
+    }
 }
 
 #[derive(Debug)]
@@ -94,22 +110,25 @@ impl Stand {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.generation += 1;
+        self.generation = self.generation.saturating_add(1);
         self.cleared = true;
         self.cooldowns.clear();
         self.quarantine = None;
     }
 
-    /// Since when and until when its cooldowns keep it out.
-    fn out(&self) -> Option<(i64, i64)> {
-        let last = self.cooldowns.iter().max_by_key(|known| known.until_ms)?;
-        Some((last.since_ms, last.until_ms))
+    /// The cooldown that keeps it out the longest.
+    fn out(&self) -> Option<&Cooldown> {
+        self.cooldowns.iter().max_by_key(|known| known.until_ms)
     }
 }
 
 impl Table {
     /// Replaces the loaded keys. Keys that stay keep all that is known of them; keys that go are parked.
-    pub(crate) fn load(&mut self, specs: impl IntoIterator<Item = KeySpec>) -> ReloadReport {
+    pub(crate) fn load(
+        &mut self,
+        specs: impl IntoIterator<Item = KeySpec>,
+        now_ms: i64,
+    ) -> ReloadReport {
         let mut report = ReloadReport::default();
         let before: BTreeSet<_> = self.loaded.iter().map(|key| key.key.fingerprint()).collect();
         let mut seen = BTreeSet::new();
@@ -141,7 +160,7 @@ impl Table {
             project.set_paid(paid.contains(&name));
             let row = self.keys.entry(fingerprint).or_default();
             let key = Arc::new(Key::new(spec.key, spec.label.as_str().into(), project));
-            key.dead().set(row.standing.quarantine.as_ref().map(|known| known.cause));
+            key.dead().set(row.standing.quarantine.as_ref());
             if before.contains(&fingerprint) {
                 report.kept += 1;
             } else {
@@ -152,7 +171,24 @@ impl Table {
             self.loaded.push(key);
             self.dirty_keys.insert(fingerprint);
         }
+        self.believe_proofs(now_ms);
         report
+    }
+
+    /// Takes paid markings back that a reply disproved. True when there were any.
+    pub(crate) fn believe_proofs(&mut self, now_ms: i64) -> bool {
+        let mut any = false;
+        for key in &self.loaded {
+            let row = self.keys.get(&key.key.fingerprint());
+            if key.tier() == Tier::Paid && row.is_some_and(|row| row.is_proved_free(now_ms)) {
+                key.project.set_paid(false);
+                let label = &key.label;
+                self.notes
+                    .insert(format!("{label} is marked as paid, but its quota is the free tier's"));
+                any = true;
+            }
+        }
+        any
     }
 
     /// The quota projects in the order of their first key.
@@ -219,8 +255,7 @@ impl Table {
     pub(crate) fn cool_project(&mut self, name: &Arc<str>, cooldown: Cooldown) {
         self.project(name);
         let Some(row) = self.projects.get_mut(name) else { return };
-        row.standing.cooldowns.retain(|known| known.cause != cooldown.cause);
-        row.standing.cooldowns.push(cooldown);
+        cooldown::put(&mut row.standing.cooldowns, cooldown);
         self.dirty_projects.insert(Arc::clone(name));
         self.settle_project(name);
     }
@@ -230,20 +265,21 @@ impl Table {
         if let Some(row) = self.keys.get(&fingerprint)
             && let Some(key) = &row.key
         {
-            key.dead().set(row.standing.quarantine.as_ref().map(|known| known.cause));
+            key.dead().set(row.standing.quarantine.as_ref());
         }
     }
 
     /// Brings what calls see of a quota project up to date with its row.
     pub(crate) fn settle_project(&self, name: &str) {
         if let Some(row) = self.projects.get(name) {
-            row.project.dead().set(row.standing.quarantine.as_ref().map(|known| known.cause));
+            row.project.dead().set(row.standing.quarantine.as_ref());
             row.project.set_out(row.standing.out());
         }
     }
 
     /// Keys whose free check is due. Each is claimed for an hour: whoever checks says more by then, or somebody
-    /// else checks again. The moment of the next check only ever moves on, so that processes agree on it.
+    /// else checks again. The moment of the next check only ever moves on, so that processes agree on it; it is
+    /// no lock, so two processes may check at the same moment.
     pub(crate) fn due_checks(&mut self, now_ms: i64) -> Vec<Arc<Key>> {
         let mut due = Vec::new();
         for key in &self.loaded {
@@ -256,6 +292,9 @@ impl Table {
                 let Some(quarantine) = stand.and_then(|stand| stand.quarantine.as_mut()) else {
                     continue;
                 };
+                // After a clock that was ahead, it would be due when that clock comes true.
+                let latest_ms = now_ms.saturating_add(CHECK_EVERY_MS);
+                quarantine.next_check_ms = quarantine.next_check_ms.map(|at| at.min(latest_ms));
                 if quarantine.next_check_ms.is_none_or(|at| now_ms < at) {
                     continue;
                 }
