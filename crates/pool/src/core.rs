@@ -263,7 +263,7 @@ impl Core {
     }
 
     fn explain(&self, state: &mut Model, ask: &Ask, not_now: NotNow, now_ms: i64) -> Exhausted {
-        let mut exhausted = state.explain(ask, now_ms);
+        let mut exhausted = state.explain(ask, self.state.host.blocked(now_ms), now_ms);
         let soonest_ms = not_now.soonest_ms;
         exhausted.soonest = (soonest_ms != i64::MAX).then(|| from_unix_ms(soonest_ms));
         exhausted

@@ -80,6 +80,8 @@ pub struct Reason {
     pub available_at: Option<DateTime<Utc>>,
     /// How that moment is known.
     pub source: Source,
+    /// For a dead key, what its owner can do and what the reply said, scrubbed; empty otherwise.
+    pub detail: String,
 }
 
 impl fmt::Display for Reason {
@@ -92,6 +94,9 @@ impl fmt::Display for Reason {
         match self.cause {
             Some(cause) => write!(f, ": {cause}")?,
             None => f.write_str(": full by our count")?,
+        }
+        if !self.detail.is_empty() {
+            write!(f, " ({})", self.detail)?;
         }
         match self.available_at {
             Some(at) => {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use common::*;
 use keywheel_core::{Cause, Dimension, Effect, LimitSeen, Scope, Wait, Window};
-use keywheel_pool::{Ask, Refusal};
+use keywheel_pool::{Ask, ExhaustedKind, Refusal, Source};
 
 #[tokio::test]
 async fn one_429_leaves_31_of_32_keys_serving() {
@@ -138,4 +138,44 @@ async fn a_blocked_host_holds_everybody_and_doubles() {
     fixture.advance(seconds(1));
     fixture.refuse(&Refusal::new(block)).await;
     assert_eq!((fixture.soonest() - fixture.now()).num_minutes(), 1);
+}
+
+#[tokio::test]
+async fn a_project_without_money_and_a_blocked_host_are_told_as_what_they_are() {
+    let wait = Wait::Stated(seconds(600));
+    for (scope, cause, source) in [
+        (Scope::QuotaProject, Cause::Billing, Source::Stated),
+        (Scope::Host, Cause::IpBlock, Source::Stated),
+    ] {
+        let fixture = Fixture::new(1, "2026-11-29T22:00:00Z");
+        fixture.refuse(&Refusal::new([Effect::new(scope, cause, wait)])).await;
+        let exhausted = fixture.lease().unwrap_err();
+        assert_eq!(exhausted.kind, ExhaustedKind::Cooling, "{exhausted}");
+        let reason = &exhausted.reasons[0];
+        assert_eq!((reason.cause, reason.source), (Some(cause), source));
+        assert_eq!(reason.available_at, exhausted.soonest);
+    }
+    let fixture = Fixture::new(1, "2026-11-29T22:00:00Z");
+    let block = Effect::new(Scope::Host, Cause::IpBlock, Wait::Ladder);
+    fixture.refuse(&Refusal::new([block])).await;
+    assert_eq!(fixture.lease().unwrap_err().reasons[0].source, Source::Guessed);
+}
+
+#[tokio::test]
+async fn a_dead_key_says_how_it_is_mended() {
+    let fixture = Fixture::new(2, "2026-11-29T22:00:00Z");
+    let project = Effect::new(Scope::QuotaProject, Cause::LeakedOrSuspendedKey, Wait::None);
+    let suspended = Refusal { detail: "ask for a review".into(), ..Refusal::new([project]) };
+    let leaked = Refusal { detail: "make a new key".into(), ..dead() };
+    for refusal in [leaked, suspended] {
+        fixture.refuse(&refusal).await;
+    }
+    let exhausted = fixture.lease().unwrap_err();
+    let details: BTreeSet<_> = exhausted.reasons.iter().map(|r| r.detail.as_str()).collect();
+    assert_eq!(details, ["ask for a review", "make a new key"].into());
+    let text = exhausted.to_string();
+    assert!(text.contains("make a new key") && text.contains("ask for a review"), "{text}");
+    let status = fixture.pool.status();
+    let told = status.keys.iter().filter_map(|key| key.quarantine.as_ref());
+    assert_eq!(told.map(|known| known.detail.as_str()).collect::<BTreeSet<_>>(), details);
 }

@@ -1,6 +1,6 @@
 //! Why nothing serves: the answer's reasons, bucket by bucket, soonest first.
 
-use keywheel_core::clock::from_unix_ms;
+use keywheel_core::{Cause, clock::from_unix_ms};
 
 use super::{
     bucket::{Bucket, Need, Place},
@@ -9,8 +9,14 @@ use super::{
 use crate::{Ask, Exhausted, ExhaustedKind, Reason, Source};
 
 impl Model {
-    /// The reasons for which `ask` cannot be served. `soonest` is left to the caller, who knows more.
-    pub(crate) fn explain(&mut self, ask: &Ask, now_ms: i64) -> Exhausted {
+    /// The reasons for which `ask` cannot be served; `blocked` is until when the whole host is. `soonest` is left
+    /// to the caller, who knows more, and so are the words for what is dead.
+    pub(crate) fn explain(
+        &mut self,
+        ask: &Ask,
+        blocked: Option<(i64, Source)>,
+        now_ms: i64,
+    ) -> Exhausted {
         let need = need_of(ask);
         let mut total = 0;
         let mut indices = Vec::new();
@@ -30,7 +36,7 @@ impl Model {
             .into_iter()
             .map(|index| &self.buckets[index as usize])
             .filter(|bucket| bucket.is_alive())
-            .map(|bucket| reason(bucket, &need, now_ms))
+            .map(|bucket| reason(bucket, &need, blocked, now_ms))
             .collect();
         reasons.sort_by_key(|(at_ms, _)| *at_ms);
         reasons.truncate(Exhausted::MAX_REASONS);
@@ -89,8 +95,10 @@ impl Model {
     fn dead_reasons(&self, ask: &Ask) -> (usize, Vec<(i64, Reason)>) {
         let dead: Vec<_> = self.buckets.iter().filter(|bucket| may_use(bucket, ask)).collect();
         let reasons = dead.iter().take(Exhausted::MAX_REASONS).map(|bucket| {
-            let cause = bucket.keys.iter().find_map(|key| key.quarantined());
-            (i64::MAX, Reason { cause, ..named(bucket) })
+            let dead = bucket.keys.iter().find_map(|key| Some((key, key.quarantined()?)));
+            let cause = dead.map(|(_, cause)| cause);
+            let detail = dead.map_or_else(String::new, |(key, _)| key.why_quarantined());
+            (i64::MAX, Reason { cause, detail, ..named(bucket) })
         });
         (dead.len(), reasons.collect())
     }
@@ -102,9 +110,19 @@ fn may_use(bucket: &Bucket, ask: &Ask) -> bool {
         && ask.affinity.as_ref().is_none_or(|name| *name == bucket.project.name)
 }
 
-fn reason(bucket: &Bucket, need: &Need<'_>, now_ms: i64) -> (i64, Reason) {
-    let at_ms = bucket.free_at(need, now_ms);
-    let (cause, source) = bucket.reason(need, now_ms);
+fn reason(
+    bucket: &Bucket,
+    need: &Need<'_>,
+    blocked: Option<(i64, Source)>,
+    now_ms: i64,
+) -> (i64, Reason) {
+    let (mut at_ms, (mut cause, mut source)) =
+        (bucket.free_at(need, now_ms), bucket.reason(need, now_ms));
+    if let Some((until_ms, how)) = blocked
+        && (until_ms > at_ms || cause.is_none() && at_ms == i64::MAX)
+    {
+        (at_ms, cause, source) = (until_ms, Some(Cause::IpBlock), how);
+    }
     let available_at = (at_ms != i64::MAX && at_ms > now_ms).then(|| from_unix_ms(at_ms));
     (at_ms, Reason { cause, available_at, source, ..named(bucket) })
 }
@@ -116,5 +134,6 @@ fn named(bucket: &Bucket) -> Reason {
         cause: None,
         available_at: None,
         source: Source::Counted,
+        detail: String::new(),
     }
 }

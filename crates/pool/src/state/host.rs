@@ -5,6 +5,8 @@ use std::sync::{
     atomic::{AtomicI64, Ordering::Relaxed},
 };
 
+use crate::Source;
+
 const FIRST_MS: i64 = 60_000;
 const LONGEST_MS: i64 = 30 * 60_000;
 
@@ -22,6 +24,8 @@ pub(crate) struct Host {
 struct Block {
     since_ms: i64,
     length_ms: i64,
+    /// The reply said how long.
+    stated: bool,
 }
 
 impl Default for Host {
@@ -45,7 +49,7 @@ impl Host {
         }
         let doubled = (block.length_ms * 2).clamp(FIRST_MS, LONGEST_MS);
         let length_ms = stated_ms.unwrap_or(doubled).clamp(1_000, LONGEST_MS);
-        *block = Block { since_ms: now_ms, length_ms: doubled };
+        *block = Block { since_ms: now_ms, length_ms: doubled, stated: stated_ms.is_some() };
         self.until_ms.store(now_ms.saturating_add(length_ms), Relaxed);
     }
 
@@ -65,6 +69,13 @@ impl Host {
     pub(crate) fn clear(&self) {
         *self.block.lock().unwrap_or_else(PoisonError::into_inner) = Block::default();
         self.until_ms.store(NONE, Relaxed);
+    }
+
+    /// When the block ends, if it holds now, and how that is known.
+    pub(crate) fn blocked(&self, now_ms: i64) -> Option<(i64, Source)> {
+        let until_ms = self.blocked_until_ms(now_ms)?;
+        let stated = self.block.lock().unwrap_or_else(PoisonError::into_inner).stated;
+        Some((until_ms, if stated { Source::Stated } else { Source::Guessed }))
     }
 
     /// When the block ends, if it holds now. One that the clock left behind by going back is cut.
