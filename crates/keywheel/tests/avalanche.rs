@@ -1,5 +1,7 @@
 //! One bad request does not take the pool out; keys that are spent or dead one by one still do not hide the next.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use common::{

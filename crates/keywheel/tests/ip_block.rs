@@ -2,6 +2,8 @@
 //!
 //! <https://github.com/snailyp/gemini-balance/issues/241>: many keys behind one address are throttled together.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::time::Duration;
