@@ -4,6 +4,16 @@
 pub(super) const DEFAULT_PREFIX: &str = "GEMINI_API_KEY";
 /// Google's own SDKs read this one; it is read here only with the default prefix.
 const GOOGLE: &str = "GOOGLE_API_KEY";
+/// Settings of this library, and of tools that stand beside it: never a key, whatever the prefix.
+const NOT_KEYS: [&str; 7] = [
+    "GEMINI_BASE_URL",
+    "GEMINI_MODEL",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_CLOUD_LOCATION",
+    "GOOGLE_CLOUD_PROJECT",
+    "GOOGLE_GEMINI_BASE_URL",
+    "KEYWHEEL_STATE",
+];
 
 /// The names that follow from a prefix.
 #[derive(Debug, Clone)]
@@ -72,6 +82,10 @@ impl Names {
         }
         if Some(name) == self.google {
             return Role::Google;
+        }
+        // With a prefix like `GEMINI` these would be keys.
+        if NOT_KEYS.contains(&name) {
+            return Role::Other;
         }
         // The longer names first: with a prefix like `ACME` they all begin with it.
         if let Some(suffix) = suffix_after(name, &self.paid) {
@@ -162,6 +176,18 @@ mod tests {
         assert_eq!(acme.role("ACME_PROJECT_1"), Role::Project { suffix: "1" });
         assert_eq!(acme.role("GEMINI_API_KEY_1"), Role::Other);
         assert_eq!(acme.role("GOOGLE_API_KEY"), Role::Other, "belongs to the default prefix");
+
+        let gemini = Names::new("GEMINI");
+        assert_eq!(gemini.role("GEMINI_API_KEY_1"), Role::Key { suffix: "API_KEY_1" });
+        for (prefix, name) in [
+            ("GEMINI", "GEMINI_BASE_URL"),
+            ("GEMINI", "GEMINI_MODEL"),
+            ("GOOGLE", "GOOGLE_GEMINI_BASE_URL"),
+            ("GOOGLE", "GOOGLE_CLOUD_PROJECT"),
+            ("KEYWHEEL", "KEYWHEEL_STATE"),
+        ] {
+            assert_eq!(Names::new(prefix).role(name), Role::Other, "{name}");
+        }
 
         let bare = Names::new("ACME");
         assert_eq!(bare.role("ACME_1"), Role::Key { suffix: "1" });

@@ -82,6 +82,8 @@ pub enum Problem {
     },
     /// A quote inside.
     QuoteInside,
+    /// An address (`https://...`).
+    Address,
     /// An invisible character inside.
     Invisible,
     /// Not a value that could be sent.
@@ -113,6 +115,7 @@ impl Display for Problem {
                 write!(f, "seems to hold several keys; use {instead}")
             }
             Self::QuoteInside => f.write_str("has a quote inside"),
+            Self::Address => f.write_str("holds an address (://), not a key"),
             Self::Invisible => f.write_str("has an invisible character inside; copy the key again"),
             Self::Value(error) => Display::fmt(error, f),
             Self::NoSuffix => f.write_str("lacks the suffix after its last underscore"),

@@ -45,6 +45,9 @@ fn checked(value: &str, instead: &str) -> Result<ApiKey, Problem> {
     if value.contains([',', ';']) || value.contains(char::is_whitespace) {
         return Err(Problem::SeveralKeys { instead: instead.into() });
     }
+    if value.contains("://") {
+        return Err(Problem::Address);
+    }
     if value.contains(is_quote) {
         return Err(Problem::QuoteInside);
     }
@@ -235,6 +238,7 @@ mod tests {
         assert_eq!(problem("AQ.EXAMPLE1\nAQ.EXAMPLE2"), several);
         assert_eq!(problem("AQ.EXAMPLE1,AQ.EXAMPLE2"), several);
         assert_eq!(problem("AQ.EXA\"MPLE"), Some(Problem::QuoteInside));
+        assert_eq!(problem("https://127.0.0.1:8080"), Some(Problem::Address));
         assert_eq!(problem("AQ.EXA\u{200b}MPLE"), Some(Problem::Invisible));
         assert_eq!(problem("AQ.EXA\u{7}MPLE"), Some(Problem::Value(ApiKeyError::ControlCharacter)));
         assert_eq!(problem("AQ.EXÄMPLE"), Some(Problem::Value(ApiKeyError::NotAscii)));
