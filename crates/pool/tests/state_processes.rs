@@ -19,6 +19,8 @@ use std::{
 use processes::*;
 use tempfile::TempDir;
 
+/// How often a process is killed; `KEYWHEEL_KILL_ROUNDS` says more.
+const KILL_ROUNDS: u64 = 15;
 /// How many calls each process of the crowd makes.
 const CALLS: u64 = 200;
 
@@ -121,12 +123,14 @@ fn report_for_ever(file: &Path) {
 #[test]
 fn kill_9_right_after_report_returned_persisted_loses_no_cooldown() {
     let (_folder, file) = folder();
+    let rounds =
+        std::env::var("KEYWHEEL_KILL_ROUNDS").map_or(KILL_ROUNDS, |it| it.parse().unwrap());
     let mut reported = Vec::new();
-    for round in 0..15 {
+    for round in 0..rounds {
         let mut process = Process::start("process", "reporter", &file, None);
-        // At once after the first report, then later and later, in whatever the process is doing.
+        // At once after the first report, then later and later, in whatever the process is doing, and anew.
         reported.push(process.hear().unwrap());
-        std::thread::sleep(Duration::from_micros(700 * round));
+        std::thread::sleep(Duration::from_micros(700 * (round % 50)));
         reported.extend(process.kill());
     }
     let after = pool(&file);
