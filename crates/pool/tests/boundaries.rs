@@ -1,5 +1,7 @@
 //! Hazards: a bucket's own day boundary that is wrong, out of date, or learned under a wrong clock.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop")]
+
 mod common;
 
 use chrono::{DateTime, TimeDelta, Utc};
