@@ -33,6 +33,17 @@ impl std::fmt::Debug for Core {
     }
 }
 
+/// What somebody in the line wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// A key, be it for the day's exploratory request of a bucket.
+    Explores,
+    /// A key that is believed to serve.
+    Takes,
+    /// To know when there is one.
+    OnlyLooks,
+}
+
 /// What a look at the state came to, for somebody in the line.
 pub(crate) enum Turn {
     /// Served.
@@ -105,35 +116,34 @@ impl Core {
         if blocked_ms > now_ms
             && let Some(soonest_ms) = self.state.host.blocked_until_ms(now_ms)
         {
-            return Err(NotNow { soonest_ms });
+            return Err(NotNow::until(soonest_ms));
         }
-        if ticket.is_none() && !state.line.is_empty() && state.line.has_queue_for(ask) {
-            let soonest = state.look(ask, now_ms, &self.state.rules);
-            return Err(soonest.err().unwrap_or(NotNow::NEVER));
+        if ticket.is_none() && !state.line.is_empty() {
+            state.line.pass_over(now_ms);
+            if state.line.is_behind(ask) {
+                let soonest = state.look(ask, now_ms, &self.state.rules);
+                return Err(soonest.err().unwrap_or(NotNow::NEVER));
+            }
         }
         state.take(ask, ticket, now_ms, &self.state.rules)
     }
 
     /// A look at the state by somebody who stands in the line with `ticket`.
-    pub(crate) fn turn(
-        &self,
-        model: &ModelPool,
-        ask: &Ask,
-        ticket: Ticket,
-        only_looks: bool,
-    ) -> Turn {
+    pub(crate) fn turn(&self, model: &ModelPool, ask: &Ask, ticket: Ticket, mode: Mode) -> Turn {
+        let only_looks = mode == Mode::OnlyLooks;
         let now_ms = self.state.clock.unix_ms();
         let mut state = self.state.enter(model, now_ms);
         let deadline_ms = ask.deadline_ms();
         let overdue = deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
-        let standing = state.line.standing(ask, ticket);
+        state.line.pass_over(now_ms);
+        let standing = state.line.looks(ask, ticket);
         let not_now = match standing {
-            Standing::Head if overdue => state.look(ask, now_ms, &self.state.rules).err(),
-            Standing::Head if only_looks => match self.seen(&mut state, ask, now_ms) {
+            Standing::First if overdue => state.look(ask, now_ms, &self.state.rules).err(),
+            Standing::First if only_looks => match self.seen(&mut state, ask, now_ms) {
                 Ok(()) => return Turn::Seen,
                 Err(not_now) => Some(not_now),
             },
-            Standing::Head => match self.attempt(&mut state, ask, Some(ticket), now_ms) {
+            Standing::First => match self.attempt(&mut state, ask, Some(ticket), now_ms) {
                 Ok(grant) => return Turn::Taken(grant),
                 Err(not_now) => Some(not_now),
             },
@@ -146,8 +156,8 @@ impl Core {
             return Turn::Out(self.explain(&mut state, ask, not_now, now_ms));
         }
         let blocked = self.state.host.until_ms() > now_ms;
-        if standing == Standing::Head
-            && !only_looks
+        if standing == Standing::First
+            && mode == Mode::Explores
             && !blocked
             && let Some(index) = self.explorable(&mut state, ask, now_ms)
         {
@@ -159,22 +169,25 @@ impl Core {
         let too_late = !hopeful
             && soonest_ms != i64::MAX
             && deadline_ms.is_some_and(|deadline_ms| deadline_ms < soonest_ms);
-        if too_late || soonest_ms == i64::MAX && !self.can_ever(&state, ask) {
+        let kept = not_now.again_ms != i64::MAX;
+        if too_late || soonest_ms == i64::MAX && !kept && !self.can_ever(&state, ask) {
             return Turn::Out(self.explain(&mut state, ask, not_now, now_ms));
         }
+        let mut until_ms = deadline_ms.unwrap_or(i64::MAX);
         if standing == Standing::Behind {
-            return Turn::Wait(None);
+            until_ms = until_ms.min(state.line.watch_until(ask, ticket).unwrap_or(i64::MAX));
+        } else {
+            let hopeless_before_ms = if hopeful { i64::MAX } else { soonest_ms };
+            state.line.send_away(ask, ticket, now_ms, hopeless_before_ms);
+            until_ms = until_ms.min(soonest_ms).min(not_now.again_ms);
         }
-        let hopeless_before_ms = if hopeful { i64::MAX } else { soonest_ms };
-        state.line.send_away(ask, ticket, now_ms, hopeless_before_ms);
-        let first_deadline_ms = state.line.first_deadline(ask).unwrap_or(i64::MAX);
-        let until_ms = soonest_ms.min(first_deadline_ms);
+        state.line.waits(ask, ticket, not_now, until_ms, now_ms);
         Turn::Wait((until_ms != i64::MAX).then_some(until_ms))
     }
 
     fn seen(&self, state: &mut Model, ask: &Ask, now_ms: i64) -> Result<(), NotNow> {
         match self.state.host.blocked_until_ms(now_ms) {
-            Some(soonest_ms) => Err(NotNow { soonest_ms }),
+            Some(soonest_ms) => Err(NotNow::until(soonest_ms)),
             None => state.look(ask, now_ms, &self.state.rules),
         }
     }
@@ -192,26 +205,20 @@ impl Core {
     /// Claims the exploratory request of bucket `index`, and takes it if nobody else has it.
     ///
     /// # Cancel safety
-    /// Dropped while the claim is written, the day's exploration is spent unused.
+    /// Dropped while the claim is written, the claim is taken back; if it reached the file by then, the day's
+    /// exploration is spent unused.
     pub(crate) async fn explore(
         self: &Arc<Self>,
         model: &Arc<ModelPool>,
         ask: &Ask,
         index: u32,
     ) -> Option<Lease> {
-        {
-            let mut state = model.lock();
-            let bucket = state.buckets.get_mut(index as usize)?;
-            if bucket.day.explored != Explored::No {
-                return None;
-            }
-            bucket.day.explored = if self.has_file { Explored::Claimed } else { Explored::Ours };
-            state.mark(index);
-        }
+        let claim = Claim::make(self, model, index)?;
         if self.has_file && !self.persister.commit().await {
-            // Without the file's word another process may send it, too: nobody does, today.
+            // Without the file's word another process may send it, too.
             return None;
         }
+        drop(claim);
         let now_ms = self.state.clock.unix_ms();
         let grant = {
             let mut state = self.state.enter(model, now_ms);
@@ -275,5 +282,42 @@ impl Core {
             return Box::pin(std::future::ready(true));
         }
         Box::pin(self.persister.commit())
+    }
+}
+
+/// The wish for a bucket's exploratory request, until the state file has answered. Dropped before, it is taken
+/// back: nobody sent anything.
+struct Claim<'a> {
+    core: &'a Core,
+    model: &'a ModelPool,
+    index: u32,
+}
+
+impl<'a> Claim<'a> {
+    fn make(core: &'a Core, model: &'a ModelPool, index: u32) -> Option<Self> {
+        let mut state = model.lock();
+        let bucket = state.buckets.get_mut(index as usize)?;
+        if bucket.day.explored != Explored::No {
+            return None;
+        }
+        bucket.day.explored = if core.has_file { Explored::Claimed } else { Explored::Ours };
+        state.mark(index);
+        Some(Self { core, model, index })
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut state = self.model.lock();
+        let bucket = &mut state.buckets[self.index as usize];
+        if bucket.day.explored != Explored::Claimed {
+            return;
+        }
+        bucket.day.explored = Explored::No;
+        state.explore_anew();
+        state.mark(self.index);
+        drop(state);
+        // What waits to be written is replaced, if it is not in the file yet; else the file's word stands.
+        self.core.persister.mark_dirty();
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::{
     Ask, Exhausted, KeySpec, Lease, PoolBuilder, PoolStatus, Refusal, Reported, Selector,
     StateError,
-    core::{Core, Turn},
+    core::{Core, Mode, Turn},
     report::From,
     state::model::ModelPool,
     wait::Ticket,
@@ -43,14 +43,18 @@ impl Pool {
 
     /// Waits for a key, first come, first served, until the ask's deadline.
     ///
+    /// A smaller ask may pass a larger one that has to wait for longer than about a minute, or that is served no
+    /// later for it.
+    ///
     /// With a clock that follows real time this needs a tokio runtime with time enabled.
     ///
     /// # Errors
     /// [`Exhausted`], at once when the deadline cannot be met or nothing will ever serve, else at the deadline.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the line; the turn goes to the next. Only if it was about to send the day's
-    /// exploratory request is that one spent.
+    /// Dropping the future leaves the line; the turn goes to the next. So does the turn of a future that is not
+    /// polled within 100 ms when its turn comes; it has its place again when it is. Only if the day's exploratory
+    /// request was claimed in the state file and not sent yet is that one spent.
     pub async fn lease(&self, ask: Ask) -> Result<Lease, Exhausted> {
         let model = self.model(&ask.model);
         let model = match self.core.quick(model, &ask) {
@@ -58,16 +62,24 @@ impl Pool {
             Err((model, _)) => model,
         };
         let spot = Spot::join(&model, &ask, OnlyLooks(false));
+        let mut mode = Mode::Explores;
         loop {
-            match self.core.turn(&model, &ask, spot.ticket, false) {
+            match self.core.turn(&model, &ask, spot.ticket, mode) {
                 Turn::Taken(grant) => {
                     let now_ms = self.core.state.clock.unix_ms();
                     return Ok(self.core.lease(Arc::clone(&model), &ask, grant, false, now_ms));
                 }
                 Turn::Explore(index) => {
-                    if let Some(lease) = self.core.explore(&model, &ask, index).await {
+                    let explored = tokio::select! {
+                        biased;
+                        lease = self.core.explore(&model, &ask, index) => lease,
+                        () = self.deadline(&ask) => None,
+                    };
+                    if let Some(lease) = explored {
                         return Ok(lease);
                     }
+                    // The state file is slow, or others were faster: one try is what a call pays for.
+                    mode = Mode::Takes;
                 }
                 Turn::Wait(until_ms) => spot.wait(self.clock(), until_ms).await,
                 Turn::Out(exhausted) => return Err(exhausted),
@@ -95,7 +107,7 @@ impl Pool {
         let model = self.model(&ask.model);
         let spot = Spot::join(&model, ask, OnlyLooks(true));
         loop {
-            match self.core.turn(&model, ask, spot.ticket, true) {
+            match self.core.turn(&model, ask, spot.ticket, Mode::OnlyLooks) {
                 Turn::Seen => return Ok(()),
                 Turn::Wait(until_ms) => spot.wait(self.clock(), until_ms).await,
                 Turn::Out(exhausted) => return Err(exhausted),
@@ -263,6 +275,14 @@ impl Pool {
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.core.state.clock
+    }
+
+    /// Ends when the ask's deadline comes.
+    async fn deadline(&self, ask: &Ask) {
+        let Some(deadline_ms) = ask.deadline_ms() else { return std::future::pending().await };
+        while self.clock().unix_ms() < deadline_ms {
+            sleep_until(self.clock(), deadline_ms).await;
+        }
     }
 
     fn model(&self, name: &Arc<str>) -> Arc<ModelPool> {

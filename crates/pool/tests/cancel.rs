@@ -1,16 +1,21 @@
 //! Hazard: a caller goes away, at any await, and something stays taken.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop")]
+
 mod common;
 
 use std::{
+    fs::File,
     future::Future,
-    pin::pin,
+    pin::{Pin, pin},
+    sync::Arc,
     task::{Context, Waker},
 };
 
 use common::*;
-use keywheel_core::Usage;
-use keywheel_pool::{Ask, Limits};
+use keywheel_core::{Cause, ManualClock, Usage, Wait};
+use keywheel_pool::{Ask, Exhausted, Lease, Limits, Pool, Refusal, StateLocation};
+use tempfile::TempDir;
 
 /// Polls a future so many times, then drops it.
 fn poll_and_drop<T>(times: usize, future: impl Future<Output = T>) -> Option<T> {
@@ -64,6 +69,98 @@ fn dropping_lease_at_every_await_leaves_nothing_behind() {
         fixture.clock.set(at("2026-11-29T12:01:01Z"));
         fixture.serve();
     }
+}
+
+/// A pool with three keys that were told yesterday that the model has no free tier: each may ask once more today.
+/// The state file's lock is held, as by a process that was stopped, until `lock` is dropped.
+struct Stuck {
+    pool: Pool,
+    clock: ManualClock,
+    lock: File,
+    _folder: TempDir,
+}
+
+type Leasing = Pin<Box<dyn Future<Output = Result<Lease, Exhausted>> + Send>>;
+
+impl Stuck {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pool.json");
+        let clock = ManualClock::at(at("2026-11-29T12:00:00Z"));
+        let builder = Pool::builder().keys(keys(3)).clock(Arc::new(clock.clone()));
+        let pool = builder.state(StateLocation::File(file)).build().unwrap();
+        let no_free_tier = Refusal::new([bucket(Cause::FreeTierNotAvailable, Wait::None)]);
+        for _ in 0..3 {
+            let mut lease = pool.try_lease(&Ask::new(MODEL)).unwrap();
+            lease.sent();
+            assert!(lease.refused(&no_free_tier).await.persisted);
+        }
+        clock.set(at("2026-11-30T12:00:00Z"));
+        assert!(pool.try_lease(&Ask::new(MODEL)).is_err());
+        pool.flush().await.unwrap();
+        let lock = folder.path().join("pool.json.lock");
+        let lock = File::options().write(true).create(true).truncate(false).open(lock).unwrap();
+        lock.lock().unwrap();
+        Self { pool, clock, lock, _folder: folder }
+    }
+
+    fn explored(&self) -> usize {
+        self.pool.status().buckets.iter().filter(|bucket| bucket.explored).count()
+    }
+
+    /// Somebody asks, and waits for the file's word on an exploratory request.
+    fn explore(&self, ask: Ask) -> Leasing {
+        let pool = self.pool.clone();
+        let mut leasing: Leasing = Box::pin(async move { pool.lease(ask).await });
+        assert!(leasing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(self.explored(), 1, "claimed");
+        leasing
+    }
+
+    /// Once the lock is free each bucket still has its request.
+    async fn assert_nothing_is_spent(self) {
+        let Self { pool, lock, .. } = self;
+        // Whatever the writer had in its hands by now it gives up with this: half a second.
+        assert!(!pool.mark_rate_limited("KEY_1", "other", None).await.persisted);
+        drop(lock);
+        // The writer takes its time after a failure.
+        pool.flush().await.unwrap();
+        for _ in 0..3 {
+            let lease = pool.lease(Ask::new(MODEL)).await.unwrap();
+            assert!(lease.is_exploration());
+        }
+    }
+}
+
+#[tokio::test]
+async fn dropping_lease_while_an_exploration_is_claimed_gives_the_claim_back() {
+    let stuck = Stuck::new().await;
+    drop(stuck.explore(Ask::new(MODEL)));
+    assert_eq!(stuck.explored(), 0);
+    assert!(stuck.pool.status().waiting.is_empty());
+    stuck.assert_nothing_is_spent().await;
+}
+
+#[tokio::test]
+async fn a_deadline_is_kept_while_an_exploration_is_claimed() {
+    let stuck = Stuck::new().await;
+    let deadline = at("2026-11-30T12:00:00.050Z");
+    let mut leasing = stuck.explore(Ask::new(MODEL).by(deadline));
+    stuck.clock.set(deadline);
+    let polled = leasing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, std::task::Poll::Ready(Err(_))));
+    assert_eq!(stuck.explored(), 0);
+    stuck.assert_nothing_is_spent().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_the_state_file_does_not_answer_is_one_per_call_and_given_back() {
+    let stuck = Stuck::new().await;
+    // The pool's own patience with the file ends this: half a second.
+    let answer = stuck.explore(Ask::new(MODEL)).await;
+    assert!(answer.is_err(), "nothing else can ever serve");
+    assert_eq!(stuck.explored(), 0);
+    stuck.assert_nothing_is_spent().await;
 }
 
 #[test]

@@ -287,6 +287,157 @@ fn a_dead_last_key_tells_those_who_wait() {
     }
 }
 
+/// One key with these limits, of which one call took so much.
+fn used(limits: Limits, ask: &Ask) -> Fixture {
+    let fixture =
+        Fixture::with("2026-11-29T12:00:00Z", |builder| builder.keys(keys(1)).limits("*", limits));
+    let mut lease = fixture.pool.try_lease(ask).unwrap();
+    lease.sent();
+    lease.served(&Usage { input: ask.tokens, ..Usage::default() });
+    fixture
+}
+
+#[test]
+fn a_batch_that_waits_for_tomorrow_holds_up_nobody_who_fits_today() {
+    let limits = Limits { rpm: Some(6), rpd: Some(10), ..Limits::default() };
+    let fixture = used(limits, &Ask::new(MODEL).with_requests(6));
+    let mut crowd = Crowd::new(&fixture.pool, 1, &Ask::new(MODEL).with_requests(5));
+    // For today's last four it takes the next minute, and one of them has no longer than that.
+    let soonest = fixture.soonest();
+    crowd.join(&fixture.pool, Ask::new(MODEL).by(soonest + seconds(1)));
+    crowd.join(&fixture.pool, Ask::new(MODEL).with_requests(2));
+    fixture.clock.set(soonest);
+    let (served, _) = crowd.run();
+    assert_eq!(served.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 2]);
+    fixture.serve();
+    assert!(fixture.lease().is_err(), "ten are ten");
+    drop(served);
+    fixture.serve();
+    // Tomorrow it is served, however many were before it.
+    fixture.clock.set(at("2026-11-30T08:00:05Z"));
+    assert_eq!(crowd.run().0.len(), 1);
+}
+
+#[test]
+fn a_small_ask_passes_a_large_one_that_is_served_no_later_for_it() {
+    let limits = Limits { tpm: Some(250_000), ..Limits::default() };
+    let fixture = used(limits, &Ask::new(MODEL).with_tokens(100_000));
+    let large = Ask::new(MODEL).with_tokens(200_000);
+    let soonest = fixture.pool.next_available_for(&large).unwrap();
+    let mut crowd = Crowd::new(&fixture.pool, 1, &large);
+    for tokens in [10, 20_000] {
+        let mut small = futures(fixture.pool.lease(Ask::new(MODEL).with_tokens(tokens))).unwrap();
+        small.sent();
+        small.served(&Usage { input: tokens, ..Usage::default() });
+    }
+    fixture.clock.set(soonest);
+    assert_eq!(crowd.run().0.len(), 1, "served at the moment that it was told");
+}
+
+#[test]
+fn smaller_asks_do_not_starve_a_large_one() {
+    let limits = Limits { tpm: Some(250_000), ..Limits::default() };
+    let fixture = used(limits, &Ask::new(MODEL).with_tokens(100_000));
+    let large = Ask::new(MODEL).with_tokens(200_000);
+    let soonest = fixture.pool.next_available_for(&large).unwrap();
+    let mut crowd = Crowd::new(&fixture.pool, 1, &large);
+    let smaller = Ask::new(MODEL).with_tokens(60_000);
+    crowd.join(&fixture.pool, smaller.clone());
+    while fixture.now() + seconds(10) < soonest {
+        fixture.advance(seconds(10));
+        assert!(fixture.pool.try_lease(&smaller).is_err());
+        assert!(crowd.run().0.is_empty());
+    }
+    fixture.clock.set(soonest);
+    let (served, _) = crowd.run();
+    assert_eq!(served.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0]);
+}
+
+#[test]
+fn a_large_ask_holds_others_back_for_its_minute_and_no_longer() {
+    let limits = Limits { tpm: Some(250_000), ..Limits::default() };
+    let fixture = used(limits, &Ask::new(MODEL));
+    // Somebody took a key and does not send: nobody knows when there will be room.
+    let _held = fixture.pool.try_lease(&Ask::new(MODEL).with_tokens(100_000)).unwrap();
+    let mut crowd = Crowd::new(&fixture.pool, 1, &Ask::new(MODEL).with_tokens(200_000));
+    crowd.join(&fixture.pool, Ask::new(MODEL).with_tokens(10));
+    fixture.advance(seconds(64));
+    assert!(crowd.run().0.is_empty());
+    fixture.advance(seconds(1));
+    let (served, _) = crowd.run();
+    assert_eq!(served.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1]);
+    assert!(fixture.lease().is_ok());
+}
+
+#[test]
+fn one_large_ask_keeps_one_key_and_not_all() {
+    let fixture = Fixture::with("2026-11-29T12:00:00Z", |builder| {
+        builder.keys(keys(3)).limits("*", Limits { tpm: Some(250_000), ..Limits::default() })
+    });
+    for _ in 0..3 {
+        let mut lease = fixture.pool.try_lease(&Ask::new(MODEL).with_tokens(100_000)).unwrap();
+        lease.sent();
+        lease.served(&Usage { input: 100_000, ..Usage::default() });
+        fixture.advance(seconds(1));
+    }
+    let _crowd = Crowd::new(&fixture.pool, 1, &Ask::new(MODEL).with_tokens(200_000));
+    let smaller = Ask::new(MODEL).with_tokens(100_000);
+    let leases = [(); 3].map(|()| fixture.pool.try_lease(&smaller));
+    let served: Vec<_> = leases.iter().flatten().map(|lease| lease.label().to_owned()).collect();
+    assert_eq!(served, ["KEY_2", "KEY_3"]);
+}
+
+#[test]
+fn a_future_that_is_not_polled_keeps_nobody_waiting() {
+    let fixture = full();
+    let soonest = fixture.soonest();
+    let mut crowd = Crowd::new(&fixture.pool, 3, &Ask::new(MODEL));
+    crowd.join(&fixture.pool, Ask::new(MODEL).with_tools());
+    fixture.clock.set(soonest);
+    // The first is called, and nobody polls it.
+    let forgotten = crowd.waiters[0].take();
+    assert!(fixture.lease().is_err(), "it has its turn for a moment");
+    assert!(crowd.run().0.is_empty());
+    fixture.advance(std::time::Duration::from_millis(100));
+    let (served, _) = crowd.run();
+    let mut who: Vec<_> = served.iter().map(|(number, _)| *number).collect();
+    who.sort_unstable();
+    assert_eq!(who, [1, 2, 3]);
+    fixture.serve();
+    crowd.waiters[0] = forgotten;
+    // Once it is polled it is served, and nothing of it was lost.
+    assert!(crowd.poll(0).unwrap().is_ok());
+    assert!(fixture.pool.status().waiting.is_empty());
+}
+
+#[test]
+fn whoever_comes_passes_a_future_that_is_not_polled() {
+    let fixture = full();
+    let crowd = Crowd::new(&fixture.pool, 1, &Ask::new(MODEL));
+    fixture.clock.set(fixture.soonest());
+    assert!(fixture.lease().is_err());
+    fixture.advance(std::time::Duration::from_millis(99));
+    assert!(fixture.lease().is_err());
+    fixture.advance(std::time::Duration::from_millis(1));
+    fixture.serve();
+    drop(crowd);
+}
+
+#[test]
+fn those_behind_a_future_that_is_not_polled_are_answered_at_their_own_deadlines() {
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    let _held = [fixture.lease().unwrap(), fixture.lease().unwrap()];
+    let mut crowd = Crowd::new(&fixture.pool, 1, &Ask::new(MODEL));
+    for wait in [7, 5, 6] {
+        crowd.join(&fixture.pool, Ask::new(MODEL).by(fixture.now() + seconds(wait)));
+    }
+    let _forgotten = crowd.waiters[0].take();
+    for answered in [0, 0, 0, 0, 1, 1, 1] {
+        fixture.advance(seconds(1));
+        assert_eq!(crowd.answers().len(), answered);
+    }
+}
+
 #[derive(Default)]
 struct CountWakes(AtomicUsize);
 

@@ -15,13 +15,16 @@ use crate::{
     Ask, Selection,
     limits::Limits,
     reset::{DaySpan, Strategies},
-    wait::{Line, Ticket},
+    wait::{Held, InTheWay, Judge, Line, Ticket},
     window::{Amount, NOW},
 };
 
 /// How far back the clock may seem to go before it is taken for a step: threads read it one after the other
 /// and lock in another order.
 const STEP_MS: i64 = 2_000;
+
+/// How many buckets that are kept for others an ask steps over.
+const MOST_KEPT: usize = 3;
 
 /// What the pool was built with, and a model needs to know.
 #[derive(Debug, Clone)]
@@ -87,13 +90,21 @@ pub(crate) struct Grant {
 pub(crate) struct NotNow {
     /// When something might; `i64::MAX`: no moment is known.
     pub(crate) soonest_ms: i64,
+    /// Something serves, and somebody goes before: when to look whether they still do.
+    pub(crate) again_ms: i64,
+    /// Those cannot be served yet, and keep what they wait for.
+    pub(crate) held: bool,
 }
 
 impl NotNow {
-    pub(crate) const NEVER: Self = Self { soonest_ms: i64::MAX };
+    pub(crate) const NEVER: Self = Self::until(i64::MAX);
+
+    pub(crate) const fn until(soonest_ms: i64) -> Self {
+        Self { soonest_ms, again_ms: i64::MAX, held: false }
+    }
 
     fn or(self, other: Self) -> Self {
-        Self { soonest_ms: self.soonest_ms.min(other.soonest_ms) }
+        Self::until(self.soonest_ms.min(other.soonest_ms))
     }
 }
 
@@ -281,18 +292,25 @@ impl Model {
         rules: &Rules,
     ) -> Result<Grant, NotNow> {
         let need = need_of(ask);
-        let found = self.find(&need, now_ms, rules)?;
+        let mut found = self.find(&need, now_ms, rules)?;
         if !self.line.is_empty() {
-            let bucket = &self.buckets[found.index as usize];
-            let lane = found.lane;
-            let suits = |other: &Need<'_>| {
-                (lane == 0 || other.paid)
-                    && other.affinity.is_none_or(|name| *name == bucket.project.name)
-                    && bucket.has_key(other.exclude)
-                    && bucket.free_at(other, now_ms) == NOW
-            };
-            if self.line.someone_before(ask, ticket, suits) {
-                return Err(NotNow::NEVER);
+            let mut kept = 0;
+            while let Some(other) = self.someone_before(ask, ticket, &found, now_ms) {
+                let first = found.index;
+                // What one who is not served yet waits for is mostly one bucket: another may do.
+                if other.holds
+                    && kept < MOST_KEPT
+                    && let Some(position) = found.position
+                {
+                    kept += 1;
+                    self.lanes[found.lane].ring.had_its_turn(position);
+                    found = self.find(&need, now_ms, rules)?;
+                    if found.index != first {
+                        continue;
+                    }
+                }
+                let InTheWay { again_ms, holds } = other;
+                return Err(NotNow { soonest_ms: i64::MAX, again_ms, held: holds });
             }
         }
         let bucket = &mut self.buckets[found.index as usize];
@@ -302,6 +320,43 @@ impl Model {
             self.lanes[found.lane].ring.had_its_turn(position);
         }
         Ok(Grant { index: found.index, key, clears: self.buckets[found.index as usize].clears })
+    }
+
+    /// Whoever in the line goes before `ask` and is in the way of its taking `found`.
+    fn someone_before(
+        &mut self,
+        ask: &Ask,
+        ticket: Option<Ticket>,
+        found: &Found,
+        now_ms: i64,
+    ) -> Option<InTheWay> {
+        let (amount, lane) = (amount_of(ask), found.lane);
+        let bucket = &mut self.buckets[found.index as usize];
+        self.line.someone_before(ask, ticket, now_ms, |other, judge| {
+            let is_of_use = (lane == 0 || other.paid)
+                && other.affinity.is_none_or(|name| *name == bucket.project.name)
+                && bucket.has_key(other.exclude);
+            let at_ms = bucket.free_at(other, now_ms);
+            match judge {
+                Judge::Suits => is_of_use && at_ms == NOW,
+                Judge::Delays(_) if !is_of_use => false,
+                Judge::Delays(Held { soonest_ms: i64::MAX, end_ms }) => {
+                    // They wait for calls in flight to end: will these be enough?
+                    let held = std::mem::take(&mut bucket.held);
+                    let least_ms = bucket.free_at(other, now_ms);
+                    bucket.held = held;
+                    least_ms <= end_ms
+                }
+                Judge::Delays(Held { soonest_ms, .. }) if at_ms > soonest_ms => false,
+                Judge::Delays(_) => {
+                    let held = bucket.held;
+                    bucket.held.add(amount);
+                    let later_ms = bucket.free_at(other, now_ms);
+                    bucket.held = held;
+                    later_ms > at_ms
+                }
+            }
+        })
     }
 
     /// Holds a share of one bucket although it is believed to be out: the day's exploratory request.
@@ -407,7 +462,7 @@ impl Model {
         bucket.advance(now_ms, &self.day);
         match bucket.free_at(need, now_ms) {
             NOW => Ok(Found { lane, position: None, index }),
-            soonest_ms => Err(NotNow { soonest_ms }),
+            soonest_ms => Err(NotNow::until(soonest_ms)),
         }
     }
 
@@ -479,7 +534,7 @@ impl Model {
         for index in dead {
             ring.put(&mut self.buckets[index as usize], index, Place::Out);
         }
-        Err(NotNow { soonest_ms })
+        Err(NotNow::until(soonest_ms))
     }
 
     /// The clock went back. Rare, so everything is looked at.
