@@ -1,11 +1,18 @@
 //! The promise: at the moment told an ask can be served, and a millisecond earlier it cannot. And what many
 //! threads do at once adds up.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop")]
+
 mod common;
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
 use common::*;
-use keywheel_core::Usage;
-use keywheel_pool::{Ask, Limits, Selection};
+use keywheel_core::{Clock, Usage};
+use keywheel_pool::{Ask, Limits, Pool, Selection, StateLocation};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -127,16 +134,55 @@ fn threads_that_call_at_once_never_pass_a_limit_and_lose_no_count() {
     assert!(buckets.iter().all(|bucket| bucket.day.requests <= 100 && bucket.in_flight == 0));
 }
 
-#[tokio::test]
+/// Follows the runtime's time, which a test may pause, and counts how often it is read.
+#[derive(Debug)]
+struct RuntimeClock {
+    began: tokio::time::Instant,
+    reads: AtomicU64,
+}
+
+impl RuntimeClock {
+    fn begin() -> Arc<Self> {
+        Arc::new(Self { began: tokio::time::Instant::now(), reads: AtomicU64::new(0) })
+    }
+}
+
+impl Clock for RuntimeClock {
+    fn unix_ms(&self) -> i64 {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let since = i64::try_from(self.began.elapsed().as_millis()).unwrap();
+        at("2026-11-29T12:00:00Z").timestamp_millis() + since
+    }
+}
+
+fn pool_on(clock: Arc<RuntimeClock>) -> Pool {
+    let builder = Pool::builder().keys(keys(1)).clock(clock);
+    builder.state(StateLocation::None).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
 async fn waiters_on_a_clock_that_follows_real_time_are_woken_by_it() {
-    let pool = keywheel_pool::Pool::builder()
-        .keys(keys(1))
-        .state(keywheel_pool::StateLocation::None)
-        .build()
-        .unwrap();
-    let reported = pool.mark_rate_limited("KEY_1", MODEL, Some(seconds(1))).await;
+    let pool = pool_on(RuntimeClock::begin());
+    let reported = pool.mark_rate_limited("KEY_1", MODEL, Some(seconds(3))).await;
     let until = reported.until.unwrap();
     let lease = pool.lease(Ask::new(MODEL)).await.unwrap();
-    assert!(pool.clock().now() >= until);
+    let late = pool.clock().now() - until;
+    assert!(late.num_milliseconds() >= 0 && late.num_milliseconds() < 10, "{late}");
     drop(lease);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_need_not_wait_reads_the_clock_once() {
+    let clock = RuntimeClock::begin();
+    let pool = pool_on(Arc::clone(&clock));
+    let mut counts = Vec::new();
+    for _ in 0..5 {
+        let before = clock.reads.load(Ordering::Relaxed);
+        let mut lease = pool.lease(Ask::new(MODEL)).await.unwrap();
+        lease.sent();
+        lease.served(&Usage::default());
+        counts.push(clock.reads.load(Ordering::Relaxed) - before);
+    }
+    // The first call makes the model's state.
+    assert_eq!(counts[1..], [1; 4]);
 }
