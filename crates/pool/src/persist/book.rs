@@ -121,7 +121,8 @@ impl Book {
             repair: false,
             leaving: false,
         };
-        let notes = book.first_look().into_iter().collect();
+        let found = book.first_look();
+        let notes = found.into_iter().chain(book.take_notes()).collect();
         (book, notes)
     }
 
@@ -292,6 +293,9 @@ impl Book {
     /// Takes a file that somebody else wrote. If it is an old copy that was put back, what is known
     /// here goes on top of it with the next flush.
     fn adopt(&mut self, mut file: StateFile, seen: Seen) {
+        if seen.overflowed {
+            self.notes.push(StateNote::FieldsDropped { path: self.files.path().to_owned() });
+        }
         tidy::make_sane(&mut file, &self.waits, self.clock.unix_ms());
         let saves = file.writers.find(&self.writer).map_or(0, |entry| entry.saves);
         if saves < self.saves {

@@ -14,6 +14,7 @@ use super::{
     format::{StateFile, VERSION},
     layout,
     location::{NO_FILE, usable},
+    record::Room,
     time::At,
 };
 
@@ -56,6 +57,8 @@ pub(super) enum Fault {
 #[derive(Debug)]
 pub(super) struct Seen {
     stamp: Stamp,
+    /// It had more unknown fields than are kept.
+    pub(super) overflowed: bool,
     /// Open for as long as we remember the file, so that no later one gets its inode.
     #[cfg(unix)]
     _pin: File,
@@ -138,10 +141,13 @@ impl Files {
         (&mut file).take(MOST_BYTES).read_to_end(&mut text)?;
         let seen = Seen {
             stamp: Stamp::of(&found),
+            overflowed: false,
             #[cfg(unix)]
             _pin: file,
         };
-        Ok(parse(&text).map_or_else(Found::Bad, |state| Found::Good(Box::new(state), seen)))
+        let parsed = parse(&text);
+        let seen = Seen { overflowed: Room::overflowed(), ..seen };
+        Ok(parsed.map_or_else(Found::Bad, |state| Found::Good(Box::new(state), seen)))
     }
 
     /// Replaces the file by `state`, so that at every moment either the old or the new one is
@@ -211,6 +217,7 @@ impl Files {
         self.sync_folder()?;
         Ok(Seen {
             stamp,
+            overflowed: false,
             #[cfg(unix)]
             _pin: file,
         })
@@ -282,6 +289,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<StateFile, Fault> {
     if text.is_empty() {
         return Err(Fault::Empty);
     }
+    Room::begin();
     let error = match serde_json::from_slice::<StateFile>(text) {
         Ok(state) if state.version == VERSION => return Ok(state),
         Ok(state) if state.version > VERSION => return Err(Fault::Newer(state.version)),

@@ -85,6 +85,12 @@ pub enum StateNote {
         /// What was wrong with it.
         fault: String,
     },
+    /// The file had more fields of others than are kept, above a megabyte; the next write leaves some
+    /// out.
+    FieldsDropped {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file cannot be read or used, and nothing was moved; the pool works, and forgets.
     Unusable {
         /// The file, where there is one.
@@ -101,6 +107,11 @@ impl fmt::Display for StateNote {
                 f,
                 "the state file {fault}; it was kept as {} and a new one begun",
                 kept.display()
+            ),
+            Self::FieldsDropped { path } => write!(
+                f,
+                "the state file {} has more unknown fields than are kept; some will be gone with the next write",
+                path.display()
             ),
             Self::Unusable { path: Some(path), fault } => write!(
                 f,

@@ -3,7 +3,7 @@
 //! `#[serde(flatten)]` would do the same by reading every object into a tree first, which makes
 //! loading a large file three times slower.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, cell::Cell, fmt};
 
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value};
@@ -14,14 +14,133 @@ use serde_json::{Map, Value};
 pub(crate) struct Extra(Option<Box<Map<String, Value>>>);
 
 impl Extra {
-    /// Keeps one field.
-    pub(crate) fn keep(&mut self, name: String, value: Value) {
-        self.0.get_or_insert_default().insert(name, value);
+    /// Reads the value of the field `name`, and keeps both while there is room.
+    ///
+    /// # Errors
+    /// When there is no whole value.
+    pub(crate) fn read<'de, A: de::MapAccess<'de>>(
+        &mut self,
+        name: &str,
+        map: &mut A,
+    ) -> Result<(), A::Error> {
+        let named = Room::take(name.len());
+        if let (Some(value), true) = (map.next_value_seed(Kept)?, named) {
+            self.0.get_or_insert_default().insert(name.to_owned(), value);
+        }
+        Ok(())
     }
 
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Value)> {
         self.0.iter().flat_map(|fields| fields.iter())
+    }
+}
+
+/// Room for unknown fields while a file is read on this thread: they come from anywhere, and are
+/// held in memory and written back.
+pub(crate) struct Room;
+
+/// What there is at first, in bytes of text or so.
+const ROOM: usize = 1 << 20;
+/// What each object that is known adds.
+const ROOM_EACH: usize = 256;
+/// What a value takes at least.
+const VALUE: usize = 16;
+
+thread_local! {
+    static LEFT: Cell<usize> = const { Cell::new(0) };
+    static OVERFLOWED: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Room {
+    /// A file begins.
+    pub(crate) fn begin() {
+        LEFT.set(ROOM);
+        OVERFLOWED.set(false);
+    }
+
+    /// True when there was not enough in the last file, and fields were left out.
+    pub(crate) fn overflowed() -> bool {
+        OVERFLOWED.get()
+    }
+
+    /// Room for the unknown fields of one more object.
+    pub(crate) fn give() {
+        LEFT.set(LEFT.get().saturating_add(ROOM_EACH));
+    }
+
+    fn take(length: usize) -> bool {
+        let left = LEFT.get().checked_sub(VALUE.saturating_add(length));
+        LEFT.set(left.unwrap_or(0));
+        OVERFLOWED.set(OVERFLOWED.get() || left.is_none());
+        left.is_some()
+    }
+}
+
+/// Reads a value; `None` when there is no room for it.
+struct Kept;
+
+impl<'de> de::DeserializeSeed<'de> for Kept {
+    type Value = Option<Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<Value>, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> de::Visitor<'de> for Kept {
+    type Value = Option<Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Room::take(0).then_some(Value::Null))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
+        Ok(Room::take(0).then(|| value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
+        Ok(Room::take(0).then(|| value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
+        Ok(Room::take(0).then(|| value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
+        Ok(Room::take(0).then(|| value.into()))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Room::take(text.len()).then(|| text.into()))
+    }
+
+    fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut all = Room::take(0).then(Vec::new);
+        while let Some(value) = seq.next_element_seed(Self)? {
+            all = all.zip(value).map(|(mut all, value)| {
+                all.push(value);
+                all
+            });
+        }
+        Ok(all.map(Value::Array))
+    }
+
+    fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut all = Room::take(0).then(Map::new);
+        while let Some(name) = map.next_key::<Field<'de>>()? {
+            let named = Room::take(name.0.len());
+            let value = map.next_value_seed(Self)?.filter(|_| named);
+            all = all.zip(value).map(|(mut all, value)| {
+                all.insert(name.0.into_owned(), value);
+                all
+            });
+        }
+        Ok(all.map(Value::Object))
     }
 }
 
@@ -122,13 +241,14 @@ macro_rules! record {
                         self,
                         mut map: A,
                     ) -> Result<Self::Value, A::Error> {
+                        $crate::persist::record::Room::give();
                         let mut out = $name::default();
                         use $crate::persist::record::Field;
                         while let Some(field) = map.next_key::<Field<'de>>()? {
                             match &*field.0 {
                                 $( stringify!($always) => out.$always = map.next_value()?, )*
                                 $( stringify!($spoken) => out.$spoken = map.next_value()?, )*
-                                _ => out.extra.keep(field.0.into_owned(), map.next_value()?),
+                                name => out.extra.read(name, &mut map)?,
                             }
                         }
                         Ok(out)

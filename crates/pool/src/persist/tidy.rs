@@ -49,13 +49,14 @@ impl LatestDays {
 
     /// Drops days that have not begun: those that have count again then.
     fn cut(&self, bucket: &mut BucketEntry) {
-        let begun = |day: &Box<DayEntry>| match day.began_at {
+        let begun = |day: &DayEntry| match day.began_at {
             Some(began_at) => began_at <= self.began_at && day.date <= self.own_date,
             None if self.pacific => day.date <= self.date,
             None => day.date <= self.own_date,
         };
-        bucket.day_before = bucket.day_before.take().filter(begun);
-        bucket.day = bucket.day.take().filter(begun).or_else(|| bucket.day_before.take());
+        bucket.day_before = bucket.day_before.take().filter(|day| begun(day));
+        bucket.day =
+            bucket.day.take().filter(|day| begun(day)).or_else(|| bucket.day_before.take());
         let latest = bucket.day.as_ref().map(|day| day.order());
         bucket.day_before = bucket.day_before.take().filter(|day| Some(day.order()) < latest);
     }

@@ -364,6 +364,26 @@ fn after_a_clock_went_a_day_ahead_and_back_today_counts_again() {
 }
 
 #[test]
+fn unknown_fields_are_kept_up_to_a_megabyte_and_reported_beyond() {
+    let (_folder, path) = folder();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let file = |many: usize| {
+        let numbers = vec!["1"; many].join(",");
+        EXAMPLE.replacen("{", &format!("{{\"many\": {{\"numbers\": [{numbers}]}}, "), 1)
+    };
+    for (many, kept) in [(50_000, true), (1_000_000, false)] {
+        fs::write(&path, file(many)).unwrap();
+        let desk = Desk::at(&path);
+        let dropped = matches!(&desk.notes[..], [StateNote::FieldsDropped { .. }]);
+        assert_eq!(dropped, !kept, "{:?}", desk.notes);
+        assert!(desk.commit(used(1)));
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.contains("numbers"), kept);
+        assert!(text.len() < 2_000_000, "{} bytes", text.len());
+    }
+}
+
+#[test]
 fn ids_of_writers_in_the_file_cannot_name_other_files() {
     let (folder, path) = folder();
     fs::create_dir_all(path.parent().unwrap()).unwrap();
