@@ -226,7 +226,7 @@ impl GeminiBuilder {
         self
     }
 
-    /// How long a call may take in all, waiting for quota and reading a stream to its end included. Defaults to
+    /// How long a call may take in all, waiting for quota included; a stream, to its first part. Defaults to
     /// 2 minutes.
     ///
     /// A call whose quota comes back later than that is answered at once.
@@ -235,9 +235,16 @@ impl GeminiBuilder {
         self
     }
 
-    /// Lets calls wait as long as it takes, to the next quota day if need be.
+    /// How long a stream may take to its end. Defaults to 20 minutes, when Google ends it itself.
+    pub fn stream_deadline(mut self, deadline: Duration) -> Self {
+        self.defaults.stream_end = Some(deadline);
+        self
+    }
+
+    /// Lets calls and streams take as long as it takes, to the next quota day if need be.
     pub fn no_deadline(mut self) -> Self {
         self.defaults.deadline = None;
+        self.defaults.stream_end = None;
         self
     }
 

@@ -56,12 +56,19 @@ pub(crate) struct Inner {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Defaults {
     pub(crate) deadline: Option<Duration>,
+    /// To the end of a stream.
+    pub(crate) stream_end: Option<Duration>,
     pub(crate) overflow_after: Duration,
 }
 
 impl Default for Defaults {
     fn default() -> Self {
-        Self { deadline: Some(Duration::from_secs(120)), overflow_after: Duration::from_secs(30) }
+        Self {
+            deadline: Some(Duration::from_secs(120)),
+            // Google ends streams after 20 minutes itself, by a comment in its Python SDK (google-genai 3.6.1).
+            stream_end: Some(Duration::from_secs(20 * 60)),
+            overflow_after: Duration::from_secs(30),
+        }
     }
 }
 
@@ -218,7 +225,8 @@ impl Gemini {
     }
 
     fn options(&self) -> CallOptions {
-        CallOptions { deadline: self.inner.defaults.deadline, allow_paid: false }
+        let Defaults { deadline, stream_end, .. } = self.inner.defaults;
+        CallOptions { deadline, stream_end, allow_paid: false }
     }
 }
 
@@ -237,6 +245,7 @@ fn bare(model: Arc<str>) -> Arc<str> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallOptions {
     pub(crate) deadline: Option<Duration>,
+    pub(crate) stream_end: Option<Duration>,
     pub(crate) allow_paid: bool,
 }
 
@@ -247,12 +256,14 @@ macro_rules! call_options {
             /// stream. Defaults to the client's deadline.
             pub const fn deadline(mut self, deadline: Duration) -> Self {
                 self.options.deadline = Some(deadline);
+                self.options.stream_end = Some(deadline);
                 self
             }
 
             /// Lets this call take as long as it takes.
             pub const fn no_deadline(mut self) -> Self {
                 self.options.deadline = None;
+                self.options.stream_end = None;
                 self
             }
 

@@ -109,7 +109,7 @@ type Set = fn(GeminiBuilder) -> GeminiBuilder;
 /// What the file says is what the builder would have been told.
 #[test]
 fn every_setting_reaches_the_builder() {
-    let cases: [(&str, Set); 24] = [
+    let cases: [(&str, Set); 25] = [
         ("", |it| it),
         ("base_url = 'https://x.invalid/v1'", |it| it.base_url("https://x.invalid/v1")),
         ("api_version = 'v1alpha'", |it| it.api_version("v1alpha")),
@@ -118,6 +118,7 @@ fn every_setting_reaches_the_builder() {
         ("selection = 'failover'", |it| it.selection(Selection::Failover)),
         ("deadline = '1h30m'", |it| it.deadline(secs(5_400))),
         ("deadline = 'none'", |it| it.no_deadline()),
+        ("stream_deadline = '3m'", |it| it.stream_deadline(secs(180))),
         ("overflow_after = '0s'", |it| it.overflow_after(secs(0))),
         ("exploration = false", |it| it.exploration(false)),
         ("exploration = true", |it| it),

@@ -73,8 +73,8 @@ pub(crate) async fn stream(
     let mut run = Run::new(&inner, model, request, options);
     match run.answer::<Parts>().await {
         Ok((events, lease)) => {
-            let (ask, attempts, deadline_ms) = (run.ask, run.attempts, run.deadline_ms);
-            Ok(GeminiStream::live(events, lease, inner, ask, attempts, deadline_ms))
+            let (ask, attempts, end_ms) = (run.ask, run.attempts, run.stream_end_ms);
+            Ok(GeminiStream::live(events, lease, inner, ask, attempts, end_ms))
         }
         Err(error) => {
             let (response, exhausted) = run.degrade(error).await?;
@@ -89,6 +89,8 @@ struct Run<'a> {
     request: Arc<GenerateRequest>,
     ask: Ask,
     deadline_ms: Option<i64>,
+    /// Until when a stream may be read.
+    stream_end_ms: Option<i64>,
     /// Until when free keys are waited for before a paid one is used.
     overflow_at: DateTime<Utc>,
     plan: Plan,
@@ -118,6 +120,7 @@ impl<'a> Run<'a> {
             request: Arc::new(request),
             ask,
             deadline_ms: deadline.map(|at| at.timestamp_millis()),
+            stream_end_ms: options.stream_end.map(|span| after(now, span).timestamp_millis()),
             overflow_at: after(now, inner.defaults.overflow_after),
             plan: Plan::new(&inner.retry),
             oversize: Vec::new(),

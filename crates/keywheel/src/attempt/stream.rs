@@ -32,8 +32,9 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The parts of a streamed answer.
 ///
-/// Read it with [`next`](Self::next), or as a [`Stream`]. An error is the last item. The deadline of the call
-/// holds to the end of the stream: an answer that is not whole by then ends with [`Error::DeadlineReached`]. Once every
+/// Read it with [`next`](Self::next), or as a [`Stream`]. An error is the last item. The deadline of
+/// the call, or else [`stream_deadline`](crate::GeminiBuilder::stream_deadline), holds to the end: an answer that is
+/// not whole by then ends with [`Error::DeadlineReached`]. Once every
 /// candidate has given the reason for its end, the end of the body is waited for 5 s at most.
 ///
 /// # Cancel safety

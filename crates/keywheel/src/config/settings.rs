@@ -13,12 +13,13 @@ use super::{
 use crate::{GeminiBuilder, RetryConfig};
 
 /// The settings of the whole file, which are in no section.
-pub(super) const WHOLE: [&str; 8] = [
+pub(super) const WHOLE: [&str; 9] = [
     "state",
     "base_url",
     "api_version",
     "selection",
     "deadline",
+    "stream_deadline",
     "overflow_after",
     "exploration",
     "daily_checks",
@@ -92,6 +93,9 @@ fn behaviour(at: &mut Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
         Some(None) => to.no_deadline(),
         None => to,
     };
+    if let Some(deadline) = at.text("stream_deadline", DURATION, words::some_time) {
+        to = to.stream_deadline(deadline);
+    }
     let patience = at.text("overflow_after", DURATION, words::any_time);
     if let Some(patience) = patience {
         to = to.overflow_after(patience);
