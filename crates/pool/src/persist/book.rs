@@ -179,12 +179,14 @@ impl Book {
         let lock = Lock::take(&self.files.lock(), LOCK_PATIENCE, stop)
             .map_err(disk("lock the state file"))?
             .ok_or(Trouble::Locked)?;
+        let heard = Arc::clone(&self.known);
         let others_wrote = self.bring_up_to_date()?;
         let now_ms = self.clock.unix_ms();
         self.show_life().map_err(disk("make a sign of life"))?;
 
         self.pending.told = self.told;
-        let complete = !loses_news(&self.known, &self.pending, now_ms);
+        let complete = !loses_news(&self.known, &self.pending, &heard, now_ms);
+        drop(heard);
         let mut base = Arc::unwrap_or_clone(std::mem::take(&mut self.known));
         tidy::make_sane_again(&mut base, &self.waits, now_ms);
         let mut file = merge(base, &self.pending, &self.writer, now_ms);

@@ -18,7 +18,7 @@ use chrono::NaiveDate;
 use keywheel_core::Cause;
 
 use super::{
-    changes::{BucketChange, Changes, DayChange, Standing, Told},
+    changes::{BucketChange, Changes, DayChange, KeyChange, Standing, Told},
     format::{
         BucketEntry, CooldownEntry, Cooldowns, Counts, DayEntry, KeyEntry, LimitEntry, MinuteEntry,
         Quarantine, StateFile,
@@ -54,36 +54,48 @@ pub(crate) fn merge(mut base: StateFile, ours: &Changes, writer: &str, now_ms: i
     base
 }
 
-/// True when a cooldown or quarantine in `ours` that `base` has never had will not be in the file
-/// after [`merge`]: somebody cleared after it was met, and its writer has not heard of that.
+/// True when a cooldown or quarantine in `ours` that is new will not be in the file after [`merge`]:
+/// somebody cleared after it was met, and its writer has not heard of that.
+///
+/// What the writer has `heard` from the file is not new, nor is what it told before.
 #[must_use]
-pub(crate) fn loses_news(base: &StateFile, ours: &Changes, now_ms: i64) -> bool {
+pub(crate) fn loses_news(base: &StateFile, ours: &Changes, heard: &StateFile, now_ms: i64) -> bool {
     let told = ours.told;
-    let standing = |(generation, cleared_at): (u64, Option<At>), ours: &Standing| {
-        !ours.cleared && ours.generation < generation && {
-            let kept = Taken::Newer(span_of_news(cleared_at, told, now_ms));
-            let cooldowns = ours.cooldowns.iter().map(|(_, cooldown)| cooldown.since);
-            let mut all = cooldowns.chain(ours.quarantine.as_ref().map(|it| it.since));
-            all.any(|since| since >= told.before && !kept.takes(since))
-        }
+    let lost = |cleared_at, since: At| {
+        since >= told.before && !Taken::Newer(span_of_news(cleared_at, told, now_ms)).takes(since)
     };
-    let bucket = |entry: &BucketEntry, ours: &BucketChange| {
-        !ours.cleared && ours.generation < entry.generation && {
-            let kept = Taken::Newer(span_of_news(entry.cleared_at, told, now_ms));
-            let mut all = ours.cooldowns.iter().map(|(_, cooldown)| cooldown.since);
-            all.any(|since| since >= told.before && !kept.takes(since))
-        }
+    let lost_any = |cleared_at, cooldowns: &[(Cause, CooldownEntry)], heard: Option<&Cooldowns>| {
+        cooldowns.iter().any(|(cause, cooldown)| {
+            let there = heard.and_then(|heard| heard.find(cause.word()));
+            lost(cleared_at, cooldown.since) && there.is_none_or(|it| it.since != cooldown.since)
+        })
     };
-    ours.keys.iter().any(|(fingerprint, change)| {
-        let entry = base.keys.get(fingerprint);
-        entry.is_some_and(|it| standing((it.generation, it.cleared_at), &change.standing))
-    }) || ours.projects.iter().any(|(project, change)| {
-        let entry = base.projects.get(&**project);
-        entry.is_some_and(|it| standing((it.generation, it.cleared_at), change))
-    }) || ours
-        .buckets
-        .iter()
-        .any(|(key, change)| base.buckets.get(key).is_some_and(|entry| bucket(entry, change)))
+    let lost_quarantine = |cleared_at, ours: Option<&Quarantine>, heard: Option<&Quarantine>| {
+        let there = heard.map(|quarantine| quarantine.since);
+        ours.is_some_and(|it| lost(cleared_at, it.since) && there != Some(it.since))
+    };
+    let behind = |ours: &Standing, generation| !ours.cleared && ours.generation < generation;
+    ours.keys.iter().any(|(fingerprint, KeyChange { standing, .. })| {
+        let Some(entry) = base.keys.get(fingerprint) else { return false };
+        let (at, heard) = (entry.cleared_at, heard.keys.get(fingerprint));
+        let quarantine = heard.and_then(|entry| entry.quarantine.as_deref());
+        behind(standing, entry.generation)
+            && (lost_any(at, &standing.cooldowns, heard.map(|entry| &entry.cooldowns))
+                || lost_quarantine(at, standing.quarantine.as_ref(), quarantine))
+    }) || ours.projects.iter().any(|(project, standing)| {
+        let Some(entry) = base.projects.get(&**project) else { return false };
+        let (at, heard) = (entry.cleared_at, heard.projects.get(&**project));
+        let quarantine = heard.and_then(|entry| entry.quarantine.as_deref());
+        behind(standing, entry.generation)
+            && (lost_any(at, &standing.cooldowns, heard.map(|entry| &entry.cooldowns))
+                || lost_quarantine(at, standing.quarantine.as_ref(), quarantine))
+    }) || ours.buckets.iter().any(|(key, change)| {
+        let Some(entry) = base.buckets.get(key) else { return false };
+        let heard = heard.buckets.get(key).map(|entry| &entry.cooldowns);
+        !change.cleared
+            && change.generation < entry.generation
+            && lost_any(entry.cleared_at, &change.cooldowns, heard)
+    })
 }
 
 /// Puts `newer` over changes that could not be written yet.

@@ -213,7 +213,7 @@ impl Seat {
         if changes.is_empty() && !others_wrote {
             return true;
         }
-        let complete = !loses_news(&shelf.file, &changes, now_ms);
+        let complete = !loses_news(&shelf.file, &changes, &StateFile::empty(), now_ms);
         let mut base = std::mem::take(&mut shelf.file);
         tidy::make_sane_again(&mut base, &self.waits, now_ms);
         shelf.file = merge(base, &changes, writer, now_ms);

@@ -170,6 +170,14 @@ fn a_cooldown_met_after_a_clear_of_which_its_pool_has_not_heard_holds() {
     }
 }
 
+/// A cooldown that is met now.
+fn met(clock: &ManualClock, cause: Cause) -> BucketChange {
+    let now_ms = clock.unix_ms();
+    let available_at = Some(At(now_ms + 60_000));
+    let entry = CooldownEntry { available_at, since: At(now_ms), ..CooldownEntry::default() };
+    BucketChange { cooldowns: vec![(cause, entry)], ..BucketChange::default() }
+}
+
 #[test]
 fn a_cooldown_cleared_before_it_was_in_the_file_is_not_reported_as_persisted() {
     let (_folder, path) = folder();
@@ -184,10 +192,21 @@ fn a_cooldown_cleared_before_it_was_in_the_file_is_not_reported_as_persisted() {
     let entry = CooldownEntry { available_at, since: At(now_ms), ..CooldownEntry::default() };
     clock.advance(Duration::from_millis(1));
     assert!(one.commit(BucketChange { generation: 1, cleared: true, ..BucketChange::default() }));
-    let met = BucketChange { cooldowns: vec![(Cause::PerDayRequests, entry)], ..used(1) };
-    assert!(!two.commit(met));
+    let early = BucketChange { cooldowns: vec![(Cause::PerDayRequests, entry)], ..used(1) };
+    assert!(!two.commit(early));
     assert!(!has(&read(&path), Cause::PerDayRequests));
     assert!(two.persister.health().error.is_none(), "nothing is wrong with the file");
+    // What it only heard from the file, and tells again, is no news of its own.
+    let heard = met(&clock, Cause::PerDayTokens);
+    assert!(one.commit(BucketChange { generation: 1, ..heard.clone() }));
+    two.hears(|file| has(file, Cause::PerDayTokens));
+    clock.advance(Duration::from_millis(1));
+    assert!(one.commit(BucketChange { generation: 2, cleared: true, ..BucketChange::default() }));
+    clock.advance(Duration::from_millis(1));
+    let mut both = met(&clock, Cause::PerDayRequests);
+    both.cooldowns.extend(heard.cooldowns);
+    assert!(two.commit(BucketChange { generation: 1, ..both }));
+    assert!(has(&read(&path), Cause::PerDayRequests) && !has(&read(&path), Cause::PerDayTokens));
 }
 
 #[test]
