@@ -93,7 +93,8 @@ fn apply(base: StateFile, history: &[(&str, Changes)]) -> StateFile {
 fn without_who_explored(mut file: StateFile) -> StateFile {
     file.buckets
         .values_mut()
-        .filter_map(|it| it.day.as_mut())
+        .flat_map(|it| [&mut it.day, &mut it.day_before])
+        .flatten()
         .for_each(|day| day.explored_by = None);
     file
 }
