@@ -5,8 +5,9 @@
 //! ```
 //!
 //! A case has `status`, `headers` and `body`, and optionally `asked {model, tokens, tools}`,
-//! `provider` and `now`. Input that is no such object is explained as the body of a reply without a
-//! status; that is said on standard error, and the exit code is 2.
+//! `provider` and `now`. An object without `status` and `body` is taken for a body itself, as it
+//! stands in a log. Input that is no object at all is explained as a body, too; that is said on
+//! standard error, and the exit code is 2.
 
 use std::{
     io::{Read as _, Write as _},
@@ -17,7 +18,16 @@ use keywheel_core::{Clock as _, SystemClock};
 use keywheel_provider::{explain, explain_bytes};
 use serde_json::{Value, json};
 
+const HELP: &str = r#"Reads one reply as JSON on standard input and prints what it means:
+  {"status": 429, "headers": {}, "body": "…", "asked": {"model": "…", "tokens": 1, "tools": false},
+   "provider": "gemini", "now": "2026-11-30T07:12:03Z"}
+Only `status` and `body` are needed; a body alone will do."#;
+
 fn main() -> Result<ExitCode, std::io::Error> {
+    if std::env::args().len() > 1 {
+        println!("{HELP}");
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut input = Vec::new();
     std::io::stdin().read_to_end(&mut input)?;
     let now = SystemClock.now();

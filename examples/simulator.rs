@@ -42,19 +42,29 @@ async fn serve(args: Args) -> Result<(), Box<dyn std::error::Error>> {
         None => DEMO.to_owned(),
     };
     let config = SimConfig::from_toml(&text)?;
-    for project in &config.projects {
-        let keys = project.keys.len();
-        println!(
-            "project {:12} {:?}, {:?}, {keys} key(s)",
-            project.name, project.tier, project.state
-        );
-    }
+    let projects = config.projects.clone();
     let addr = SocketAddr::from(([127, 0, 0, 1], args.port));
     let sim = SimServer::start_on(addr, config, Arc::new(SystemClock)).await?;
     let url = sim.base_url();
-    println!("\nListening on {url}. Point clients at it:\n");
+    println!("Listening on {url}\n\nPoint clients at it:\n");
     println!("  export GEMINI_BASE_URL={url}         # keywheel");
-    println!("  export GOOGLE_GEMINI_BASE_URL={url}  # Google's SDKs and the Gemini CLI\n");
+    println!("  export GOOGLE_GEMINI_BASE_URL={url}  # Google's SDKs and the Gemini CLI");
+    println!(
+        "  export KEYWHEEL_STATE=/tmp/keywheel-sim.json   # what is learned here is not true of Google"
+    );
+    let keys =
+        projects.iter().flat_map(|project| project.keys.iter().map(move |key| (project, key)));
+    for (number, (project, key)) in (1..).zip(keys) {
+        // These keys open nothing: they are written in the simulator's configuration.
+        println!(
+            "  export GEMINI_API_KEY_{number}={} GEMINI_PROJECT_{number}={}   # {:?}, {:?}",
+            key.key.expose(),
+            project.name,
+            project.tier,
+            key.state
+        );
+    }
+    println!();
     println!("Ctrl-C stops.");
     tokio::signal::ctrl_c().await?;
     let stats = sim.world().stats();

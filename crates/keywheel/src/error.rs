@@ -41,7 +41,8 @@ pub enum Error {
         /// What this call tried before it knew.
         attempts: Vec<Attempt>,
     },
-    /// Nothing can serve before the deadline; [`next_available_at`](Self::next_available_at) says when.
+    /// Nothing can serve before the deadline; [`next_available_at`](Self::next_available_at) says when. `None` there
+    /// means that waiting will not help: none of the projects has a free quota for the model, say.
     #[error("{exhausted}")]
     Exhausted {
         /// The soonest moment, and bucket by bucket, why.

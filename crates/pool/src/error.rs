@@ -33,6 +33,9 @@ impl fmt::Display for Exhausted {
         match self.kind {
             ExhaustedKind::NoKeys => return write!(f, "no key can be used for {}", self.model),
             ExhaustedKind::AllDead => write!(f, "every key for {} is quarantined", self.model)?,
+            ExhaustedKind::Cooling if self.soonest.is_none() => {
+                write!(f, "no key can serve {}, and waiting will not help", self.model)?;
+            }
             ExhaustedKind::Cooling => write!(f, "no key can serve {} now", self.model)?,
             ExhaustedKind::Busy => write!(f, "every key for {} is busy", self.model)?,
         }

@@ -35,6 +35,8 @@ pub mod status;
 mod wait;
 mod window;
 
+pub use keywheel_core::{ApiKey, Cause, Effect, Fingerprint, Usage};
+
 pub use ask::Ask;
 pub use builder::PoolBuilder;
 pub use error::{Exhausted, ExhaustedKind, PoolError, Reason, Source};

@@ -23,6 +23,16 @@ async fn no_keys_is_said_at_once() {
 }
 
 #[tokio::test]
+async fn a_model_without_a_free_quota_is_no_matter_of_waiting() {
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    let none = Effect::new(Scope::Bucket, Cause::FreeTierNotAvailable, Wait::None);
+    fixture.refuse(&Refusal::new([none])).await;
+    let exhausted = fixture.lease().unwrap_err();
+    assert_eq!(exhausted.soonest, None);
+    assert!(exhausted.to_string().contains("waiting will not help"), "{exhausted}");
+}
+
+#[tokio::test]
 async fn one_key_waits_and_comes_back() {
     let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
     fixture.refuse(&minute_spent(30, None)).await;

@@ -14,13 +14,18 @@ use crate::classify::{Asked, Dialect, Reply, Verdict, classify};
 /// or JSON to be sent as it is), and optionally `asked {model, tokens, tools}`, `provider`
 /// (`gemini` by default; what is not known counts as `openai`) and `now` (RFC 3339 or seconds since
 /// the epoch; else `now` is used). What is missing or of another kind is taken as absent:
-/// everything gets a verdict.
+/// everything gets a verdict. An object without `status` and `body` is taken for a body itself.
 ///
 /// The answer has `kind`, `key_is_dead`, `scope`, `delay_s` and `until` (as the default strategies
 /// give them, without jitter; both null when waiting is no answer), `retry`, `limits`, `evidence`,
 /// `effects`, `message`, `fix`, `clamped`, `named_quota` and `project_number`.
 #[must_use]
 pub fn explain(case: &Map<String, Value>, now: DateTime<Utc>) -> Value {
+    if !case.contains_key("status") && !case.contains_key("body") {
+        // What anybody has in a log: the body alone, with the status inside.
+        let body = Value::Object(case.clone()).to_string();
+        return explain_bytes(body.as_bytes(), case.get("now").and_then(moment).unwrap_or(now));
+    }
     let now = case.get("now").and_then(moment).unwrap_or(now);
     let dialect = case.get("provider").and_then(Value::as_str).map_or(Dialect::Gemini, |name| {
         // Any provider that is not Google's speaks OpenAI's dialect, more or less.

@@ -262,6 +262,11 @@ fn parse_base(text: &str) -> Result<String, BadUpstream> {
     if authority.contains('@') {
         return Err(BadUpstream::BaseUrl("has a user name or password"));
     }
+    let port = authority.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
+    if uri.host().is_none_or(str::is_empty) || port.is_some_and(|port| port.parse::<u16>().is_err())
+    {
+        return Err(BadUpstream::BaseUrl("has no usable host and port"));
+    }
     if uri.query().is_some() {
         return Err(BadUpstream::BaseUrl("has a query"));
     }

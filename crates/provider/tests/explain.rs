@@ -32,6 +32,20 @@ fn everything_inside_a_case_may_be_missing_or_of_another_kind() {
     }
 }
 
+/// What anybody has in a log is the body alone.
+#[test]
+fn a_body_without_a_case_around_it_is_read_as_a_body() {
+    let quota = "GenerateRequestsPerDayPerProjectPerModel-FreeTier";
+    let violation = json!({ "quotaId": quota, "quotaValue": "20" });
+    let details = json!([{
+        "@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [violation]
+    }]);
+    let error = json!({ "code": 429, "status": "RESOURCE_EXHAUSTED", "details": details });
+    let verdict = judge(&json!({ "error": error }));
+    assert_eq!(verdict["kind"], "per_day_requests");
+    assert_eq!(verdict["until"], "2026-10-03T07:00:00.000Z");
+}
+
 #[test]
 fn statuses_headers_and_bodies_are_read_in_every_form() {
     let body = json!({ "error": { "code": 429, "status": "RESOURCE_EXHAUSTED" } });

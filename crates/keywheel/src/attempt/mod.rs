@@ -320,6 +320,7 @@ impl<'a> Run<'a> {
             self.deadline_ms.is_none_or(|deadline| resumes < deadline)
         });
         let Some(pause) = pause else {
+            let reason = format!("{reason}, at {}", self.inner.upstream.base_url());
             return Err(Error::UpstreamDown { reason, attempts: self.take_attempts() });
         };
         sleep(clock, pause).await;

@@ -89,6 +89,9 @@ fn base_urls_that_cannot_be_used_are_refused_without_repeating_them() {
         "https://host/a/../b",
         "https://host/%2e%2e",
         "https://ho st",
+        "http://127.0.0.1:42889.",
+        "http://host:99999",
+        "http://:80",
         "https://host/hunter2\\x",
         "javascript:alert(1)",
     ] {
