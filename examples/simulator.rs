@@ -5,7 +5,7 @@
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
 use clap::Parser;
-use keywheel_core::SystemClock;
+use keywheel_core::{SystemClock, Tier};
 use keywheel_sim::{SimConfig, SimServer};
 
 const DEMO: &str = include_str!("sim.toml");
@@ -56,12 +56,10 @@ async fn serve(args: Args) -> Result<(), Box<dyn std::error::Error>> {
         projects.iter().flat_map(|project| project.keys.iter().map(move |key| (project, key)));
     for (number, (project, key)) in (1..).zip(keys) {
         // These keys open nothing: they are written in the simulator's configuration.
+        let (name, secret, state) = (&project.name, key.key.expose(), key.state);
+        let paid = if project.tier == Tier::Paid { "PAID_" } else { "" };
         println!(
-            "  export GEMINI_API_KEY_{number}={} GEMINI_PROJECT_{number}={}   # {:?}, {:?}",
-            key.key.expose(),
-            project.name,
-            project.tier,
-            key.state
+            "  export GEMINI_{paid}API_KEY_{number}={secret} GEMINI_PROJECT_{number}={name}   # {state:?}"
         );
     }
     println!();
