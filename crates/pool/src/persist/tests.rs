@@ -12,7 +12,7 @@ use std::{
 
 use chrono::NaiveDate;
 use futures_block::block_on;
-use keywheel_core::{Cause, Clock, Fingerprint, ManualClock, SystemClock};
+use keywheel_core::{Cause, Clock, Fingerprint, ManualClock, QuotaDay, SystemClock};
 use tempfile::TempDir;
 
 use super::{
@@ -94,8 +94,9 @@ fn eventually(mut done: impl FnMut() -> bool) {
 }
 
 fn used(requests: u64) -> BucketChange {
-    // One date for the whole run, also across midnight.
-    static TODAY: LazyLock<NaiveDate> = LazyLock::new(|| Utc::now().date_naive());
+    // One date for the whole run, also across midnight; the Pacific one, by which the file is kept.
+    static TODAY: LazyLock<NaiveDate> =
+        LazyLock::new(|| QuotaDay::containing(SystemClock.now()).date());
     let day =
         DayChange { date: *TODAY, began_at: None, requests, tokens: 7 * requests, explore: false };
     BucketChange { day: Some(day), ..BucketChange::default() }
