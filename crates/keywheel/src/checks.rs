@@ -14,7 +14,7 @@ use keywheel_provider::{
 };
 use tokio::{runtime::Handle, task::AbortHandle};
 
-use crate::gemini::Inner;
+use crate::{gemini::Inner, time::from_now_ms};
 
 /// How often the pool is asked whose check is due. It names each key once a day.
 const INTERVAL: Duration = Duration::from_hours(1);
@@ -52,8 +52,7 @@ async fn run(inner: Weak<Inner>, clock: Arc<dyn Clock>) {
 
 /// Not by steps of a second as calls do: a check that comes an hour late does no harm, waking every second does.
 async fn pause(clock: &dyn Clock) {
-    let interval = i64::try_from(INTERVAL.as_millis()).unwrap_or(i64::MAX);
-    match clock.manual_sleep(clock.unix_ms().saturating_add(interval)) {
+    match clock.manual_sleep(from_now_ms(clock, INTERVAL)) {
         Some(sleep) => sleep.await,
         None => tokio::time::sleep(INTERVAL).await,
     }

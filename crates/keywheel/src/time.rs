@@ -7,8 +7,7 @@ use keywheel_core::Clock;
 
 /// Sleeps for `pause` on `clock`.
 pub(crate) async fn sleep(clock: &dyn Clock, pause: Duration) {
-    let pause = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
-    sleep_until(clock, clock.unix_ms().saturating_add(pause)).await;
+    sleep_until(clock, from_now_ms(clock, pause)).await;
 }
 
 /// `future`'s output, or `None` once `clock` reads `deadline_ms`. Without a deadline it just waits.
@@ -34,8 +33,13 @@ pub(crate) fn timer(clock: &Arc<dyn Clock>, at_ms: i64) -> BoxFuture<'static, ()
 
 /// Ends after `length` on `clock`; as [`timer`].
 pub(crate) fn pause(clock: &Arc<dyn Clock>, length: Duration) -> BoxFuture<'static, ()> {
-    let length = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
-    timer(clock, clock.unix_ms().saturating_add(length))
+    timer(clock, from_now_ms(&**clock, length))
+}
+
+/// What `clock` reads after `length`; what lies beyond the calendar is its end.
+pub(crate) fn from_now_ms(clock: &dyn Clock, length: Duration) -> i64 {
+    let length_ms = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
+    clock.unix_ms().saturating_add(length_ms)
 }
 
 /// Ends when `clock` reads `at_ms`.

@@ -7,14 +7,14 @@ mod common;
 use std::{
     error::Error as StdError,
     fmt::{Debug, Display, Write as _},
-    io,
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use common::{
     MODEL, NOON, Rig, at,
     bodies::{error, invalid_key, part, reply, suspended},
     label,
+    log::Log,
 };
 use futures_util::FutureExt as _;
 use http::{HeaderValue, header::LOCATION};
@@ -137,38 +137,6 @@ fn echoes(key: &ApiKey) -> Vec<(&'static str, Scripted)> {
     ]
 }
 
-/// A log of everything, on this thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    fn start() -> (Self, tracing::subscriber::DefaultGuard) {
-        let log = Self::default();
-        let sink = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_ansi(false)
-            .with_writer(move || sink.clone())
-            .finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
-    }
-}
-
 /// What a whole call hands out.
 fn whole(rig: &Rig) -> String {
     let fault = match rig.run(rig.gemini.generate(MODEL, "hi")) {
@@ -210,7 +178,7 @@ fn no_error_note_log_or_state_repeats_a_key_that_a_reply_repeats() {
 }
 
 fn check(key: &ApiKey, what: &str, echo: Scripted, call: fn(&Rig) -> String) {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = Log::start(tracing::Level::TRACE);
     let memory = MemoryState::new();
     let none = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     let rig = Rig::built(
@@ -239,7 +207,7 @@ fn check(key: &ApiKey, what: &str, echo: Scripted, call: fn(&Rig) -> String) {
 /// Sockets, the HTTP client's own logs, and a state file on disk.
 #[test]
 fn a_suspended_key_that_google_repeats_is_nowhere_on_disk_nor_in_the_log() {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = Log::start(tracing::Level::TRACE);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("pool.json");

@@ -37,7 +37,7 @@ use crate::{
     Attempt, Error, OutOfQuota, Rejected, Reply,
     checks::check,
     gemini::{CallOptions, Inner},
-    time::{sleep, until},
+    time::{from_now_ms, sleep, until},
     weigh::input_tokens,
 };
 
@@ -315,9 +315,8 @@ impl<'a> Run<'a> {
     async fn pause(&mut self, hint: Option<Duration>, reason: String) -> Result<(), Error> {
         let clock = &*self.inner.clock;
         let pause = self.plan.pause(hint).filter(|pause| {
-            let pause = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
-            let resumes = clock.unix_ms().saturating_add(pause);
-            self.deadline_ms.is_none_or(|deadline| resumes < deadline)
+            let resumes_ms = from_now_ms(clock, *pause);
+            self.deadline_ms.is_none_or(|deadline_ms| resumes_ms < deadline_ms)
         });
         let Some(pause) = pause else {
             let reason = format!("{reason}, at {}", self.inner.upstream.base_url());

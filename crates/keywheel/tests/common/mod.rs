@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 
 pub(crate) mod bodies;
+pub(crate) mod log;
 
 use std::{
     future::Future,
