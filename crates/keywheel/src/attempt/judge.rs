@@ -7,6 +7,8 @@ use keywheel_core::{ApiKey, Cause, Effect, Scope, scrub::scrub};
 use keywheel_pool::Ask;
 use keywheel_provider::classify::{Asked, Dialect, Kind, Reply, Verdict, classify};
 
+use super::work::is_route;
+
 /// A reply that is no answer, and what it means.
 #[derive(Debug)]
 pub(crate) struct Refused {
@@ -18,6 +20,7 @@ pub(crate) struct Refused {
 ///
 /// Replies repeat keys in more places than their message, so nothing of the verdict leaves here with `key` in it.
 pub(crate) fn judge(
+    dialect: Dialect,
     reply: &Reply<'_>,
     ask: &Ask,
     key: &ApiKey,
@@ -25,10 +28,14 @@ pub(crate) fn judge(
 ) -> Option<Refused> {
     let asked =
         Asked { model: Some(&ask.model), tokens: Some(surely_asked(ask.tokens)), tools: ask.tools };
-    let mut verdict = classify(Dialect::Gemini, reply, &asked, now);
+    let mut verdict = classify(dialect, reply, &asked, now);
     let Kind::Refused(cause) = verdict.kind else { return None };
     if !ask.tools {
         verdict.effects.iter_mut().for_each(concern_the_bucket);
+    }
+    if is_route(&ask.model) {
+        // A model that is missing is no fault of the route by which it was asked about.
+        verdict.effects.retain(|effect| effect.cause != Cause::ModelNotFound);
     }
     take_out(key, &mut verdict);
     Some(Refused { cause, verdict })

@@ -5,12 +5,13 @@
 //! all the same is left out by the call itself. Only the provider's own failures are counted (see [`plan`]).
 
 mod avalanche;
+mod generate;
 mod judge;
 mod outcome;
 mod pace;
 mod plan;
-mod read;
 mod stream;
+pub(crate) mod work;
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,75 +19,65 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use keywheel_core::{Cause, Dimension, LimitSeen, clock::from_unix_ms, scrub::scrub};
 use keywheel_pool::{Ask, CheckResult, Exhausted, ExhaustedKind, Lease, Refusal};
-use keywheel_provider::{
-    Sent,
-    api::{GenerateRequest, GenerateResponse},
-    classify::Kind,
-};
+use keywheel_provider::{Sent, TransportKind, classify::Kind, upstream::Call};
 
-pub(crate) use self::pace::Paces;
 use self::{
     avalanche::Avalanche,
     judge::Refused,
     outcome::{Next, PoolOutcome, decide},
     plan::Plan,
-    read::{Brought, Parts, Shape, Whole},
+    work::{Brought, Sight, Work},
+};
+pub(crate) use self::{
+    generate::{generate, stream},
+    pace::Paces,
 };
 pub use self::{outcome::refusal, plan::RetryConfig, stream::GeminiStream};
 use crate::{
-    Attempt, Error, OutOfQuota, Rejected, Reply,
+    Attempt, Error, Rejected,
     checks::check,
     gemini::{CallOptions, Inner},
     time::{from_now_ms, sleep, until},
-    weigh::input_tokens,
 };
+
+/// The most of an error that is read. Real ones have a few kilobytes; a gateway's page may have more.
+const MAX_ERROR: usize = 1 << 20;
 
 /// So many keys may find no room in their minute for a request that is, by our estimate, over the limit of each.
 /// Then it is the request.
 const OVERSIZE_REFUSALS: usize = 3;
 
-pub(crate) async fn generate(
-    inner: Arc<Inner>,
+/// Does `work` for `model` and tells the pool that it was served.
+pub(crate) async fn perform<W: Work>(
+    inner: &Inner,
     model: Arc<str>,
-    request: GenerateRequest,
-    options: CallOptions,
-) -> Result<Reply, Error> {
-    let mut run = Run::new(&inner, model, request, options);
-    match run.answer::<Whole>().await {
-        Ok((response, lease)) => {
-            lease.served(&response.usage().unwrap_or_default());
-            Ok(run.reply(*response, None))
-        }
-        Err(error) => {
-            let (response, exhausted) = run.degrade(error).await?;
-            Ok(run.reply(response, Some(exhausted)))
-        }
-    }
+    work: &W,
+    options: &CallOptions,
+) -> Result<Done<W::Answer>, Error> {
+    let mut run = Run::new(inner, model, work, options);
+    let (answer, lease) = run.answer(work).await?;
+    let quota_project = lease.quota_project().into();
+    lease.served(&work.usage(&answer).unwrap_or_default());
+    Ok(Done { answer, model: run.model, quota_project, attempts: run.attempts })
 }
 
-pub(crate) async fn stream(
-    inner: Arc<Inner>,
-    model: Arc<str>,
-    request: GenerateRequest,
-    options: CallOptions,
-) -> Result<GeminiStream, Error> {
-    let mut run = Run::new(&inner, model, request, options);
-    match run.answer::<Parts>().await {
-        Ok((events, lease)) => {
-            let (ask, attempts, end_ms) = (run.ask, run.attempts, run.stream_end_ms);
-            Ok(GeminiStream::live(events, lease, inner, ask, attempts, end_ms))
-        }
-        Err(error) => {
-            let (response, exhausted) = run.degrade(error).await?;
-            Ok(GeminiStream::degraded_answer(run.ask, run.attempts, response, exhausted))
-        }
-    }
+/// Work that was done.
+#[derive(Debug)]
+pub(crate) struct Done<T> {
+    pub(crate) answer: T,
+    /// The model that was asked.
+    pub(crate) model: Arc<str>,
+    /// Whose quota it drew on: what it made belongs to that project.
+    pub(crate) quota_project: Arc<str>,
+    pub(crate) attempts: Vec<Attempt>,
 }
 
 /// One call on its way.
 struct Run<'a> {
     inner: &'a Inner,
-    request: Arc<GenerateRequest>,
+    /// The model that is asked.
+    model: Arc<str>,
+    /// The bucket that is drawn on: the model's, or a route's.
     ask: Ask,
     deadline_ms: Option<i64>,
     /// Until when a stream may be read.
@@ -103,21 +94,15 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(
-        inner: &'a Inner,
-        model: Arc<str>,
-        request: GenerateRequest,
-        options: CallOptions,
-    ) -> Self {
+    fn new<W: Work>(inner: &'a Inner, model: Arc<str>, work: &W, options: &CallOptions) -> Self {
         let now = inner.clock.now();
         let deadline = options.deadline.map(|deadline| after(now, deadline));
-        let mut ask = Ask::new(model).with_tokens(input_tokens(&request));
-        ask.tools = request.uses_tools();
+        let mut ask = work.ask(&model);
         ask.allow_paid = options.allow_paid;
         ask.deadline = deadline;
         Self {
             inner,
-            request: Arc::new(request),
+            model,
             ask,
             deadline_ms: deadline.map(|at| at.timestamp_millis()),
             stream_end_ms: options.stream_end.map(|span| after(now, span).timestamp_millis()),
@@ -131,8 +116,9 @@ impl<'a> Run<'a> {
     }
 
     /// Attempts until somebody serves, or nobody can. What was leased is still to be reported as served.
-    async fn answer<S: Shape>(&mut self) -> Result<(S::Answer, Lease), Error> {
-        let call = S::call(&self.ask.model, &self.request)
+    async fn answer<W: Work>(&mut self, work: &W) -> Result<(W::Answer, Lease), Error> {
+        let call = work
+            .call(&self.inner.upstream, &self.model)
             .map_err(|fault| Error::Setting(fault.to_string()))?;
         loop {
             let mut lease = match self.lease().await {
@@ -146,7 +132,7 @@ impl<'a> Run<'a> {
             // From here on the attempt counts, also when this future is dropped.
             lease.sent();
             let sent_ms = self.inner.clock.unix_ms();
-            let attempt = self.attempt::<S>(&lease, &call);
+            let attempt = self.attempt(work, &lease, &call);
             let Some(brought) = until(&*self.inner.clock, self.deadline_ms, attempt).await else {
                 self.note(&lease, None, None, "the deadline came first");
                 return Err(Error::DeadlineReached { attempts: self.take_attempts() });
@@ -178,6 +164,35 @@ impl<'a> Run<'a> {
                     give_back(lease).await;
                     return Err(Error::Setting(reason));
                 }
+            }
+        }
+    }
+
+    /// Sends once and reads what comes, up to the first part of a stream.
+    async fn attempt<W: Work>(&self, work: &W, lease: &Lease, call: &Call) -> Brought<W::Answer> {
+        let response = match self.inner.upstream.call(lease.key(), call).await {
+            Ok(response) => response,
+            Err(error) if error.kind == TransportKind::Request => {
+                return Brought::Unsendable(error.to_string());
+            }
+            Err(error) => {
+                let (sent, reason) = (error.sent, error.to_string());
+                return Brought::Nothing { sent, status: None, reason };
+            }
+        };
+        let Inner { upstream, clock, .. } = self.inner;
+        let sight = Sight { lease, ask: &self.ask, upstream, clock: &**clock };
+        if (200..300).contains(&response.status) {
+            return work.read(&sight, response).await;
+        }
+        let (status, headers) = (response.status, response.headers.clone());
+        // An error that was torn off is still judged by what is there: the status.
+        let body = response.bytes(MAX_ERROR).await.unwrap_or_default();
+        match sight.refused(status, &headers, &body) {
+            Some(refused) => Brought::Refused { status, body, refused },
+            None => {
+                let reason = format!("a reply with status {status} and no meaning");
+                Brought::Nothing { sent: Sent::Maybe, status: Some(status), reason }
             }
         }
     }
@@ -344,30 +359,6 @@ impl<'a> Run<'a> {
                 Error::Exhausted { exhausted, attempts }
             }
         }
-    }
-
-    /// The callback's answer where no key can serve, or the error back.
-    async fn degrade(&mut self, error: Error) -> Result<(GenerateResponse, Box<Exhausted>), Error> {
-        let (Some(callback), Some(exhausted)) = (&self.inner.on_exhausted, error.exhausted())
-        else {
-            return Err(error);
-        };
-        let context = OutOfQuota {
-            model: self.ask.model.as_ref().to_owned(),
-            request: Arc::clone(&self.request),
-            exhausted: exhausted.clone(),
-        };
-        let Some(response) = callback.answer(context).await else {
-            return Err(error);
-        };
-        let (exhausted, attempts) = error.into_exhausted()?;
-        self.attempts = attempts;
-        Ok((response, exhausted))
-    }
-
-    fn reply(&mut self, response: GenerateResponse, degraded: Option<Box<Exhausted>>) -> Reply {
-        let model = self.ask.model.as_ref().to_owned();
-        Reply { response, model, attempts: self.take_attempts(), degraded }
     }
 
     fn note(&mut self, lease: &Lease, status: Option<u16>, kind: Option<Kind>, message: &str) {

@@ -168,7 +168,7 @@ impl GeminiStream {
             StreamError::Refused(raw) => {
                 let headers = http::HeaderMap::new();
                 let reply = WireReply { status: 200, headers: &headers, body: raw.bytes() };
-                judge(&reply, &self.ask, lease.key(), inner.clock.now())
+                judge(inner.upstream.dialect(), &reply, &self.ask, lease.key(), inner.clock.now())
             }
             _ => None,
         };
