@@ -5,6 +5,7 @@
 //! | what a request and an answer hold | [`api`] |
 //! | what a reply means | [`classify`](mod@classify) |
 //! | the same as JSON, for people and other languages | [`explain`](mod@explain) |
+//! | what a provider speaks: Gemini's own API, or an OpenAI-compatible one | [`provider`] |
 //! | where a request goes, and how its URL and headers are built | [`upstream`] |
 //! | how a request reaches the network | [`transport`], [`http`](mod@http) |
 //! | how a streamed answer is read | [`stream`], [`sse`] |
@@ -14,6 +15,7 @@ pub mod api;
 pub mod classify;
 pub mod explain;
 pub mod http;
+pub mod provider;
 pub mod sse;
 pub mod stream;
 pub mod testing;
@@ -22,4 +24,5 @@ pub mod upstream;
 
 pub use classify::{Asked, Dialect, Kind, Reply, Retry, Verdict, classify};
 pub use explain::{explain, explain_bytes};
+pub use provider::{GeminiApi, OpenAiApi, Provider};
 pub use transport::{Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse};

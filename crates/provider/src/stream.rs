@@ -21,6 +21,7 @@ use keywheel_core::Usage;
 use crate::{
     TransportError, WireResponse,
     api::GenerateResponse,
+    provider::{EventReader, GeminiApi, Provider},
     sse::{Frame, FrameTooLarge, Framing, SseDecoder},
     transport::BodyStream,
 };
@@ -28,10 +29,10 @@ use crate::{
 /// How much of a stream is looked at before it is handed out, in bytes.
 pub const FIRST_EVENT_BYTES: usize = 64 * 1024;
 
-/// The events of one `streamGenerateContent`. Yields `None` only after a whole answer.
+/// The events of one streamed answer. Yields `None` only after a whole answer.
 ///
-/// Reads server-sent events and, for requests without `alt=sse`, the elements of an array. An error is the
-/// last item: what follows it is not read.
+/// Reads server-sent events and, for requests without `alt=sse`, the elements of an array. The body's end
+/// ends it, or `[DONE]`. An error is the last item: what follows it is not read.
 ///
 /// # Cancel safety
 /// Dropping a `next()` future loses nothing. Dropping the stream ends the upstream request; tokens made
@@ -40,6 +41,7 @@ pub struct GenerateStream {
     /// `None` once it has ended.
     body: Option<BodyStream>,
     decoder: SseDecoder,
+    reader: Box<dyn EventReader>,
     peeked: Option<Result<GenerateResponse, StreamError>>,
     received: usize,
     usage: Option<Usage>,
@@ -51,12 +53,19 @@ pub struct GenerateStream {
 }
 
 impl GenerateStream {
-    /// Reads the body of a reply with a status of 200.
+    /// Reads the body of Gemini's reply with a status of 200.
     #[must_use]
     pub fn new(response: WireResponse) -> Self {
+        Self::with(&GeminiApi, response)
+    }
+
+    /// Reads the body of `provider`'s reply with a status of 200.
+    #[must_use]
+    pub fn with(provider: &dyn Provider, response: WireResponse) -> Self {
         Self {
             body: Some(response.body),
             decoder: SseDecoder::new(),
+            reader: provider.event_reader(),
             peeked: None,
             received: 0,
             usage: None,
@@ -157,10 +166,16 @@ impl GenerateStream {
     /// `None` for a frame that means nothing.
     fn take(&mut self, frame: &Frame) -> Result<Option<GenerateResponse>, StreamError> {
         let data = frame.data.trim_ascii();
-        if data.is_empty() || data == b"[DONE]" {
+        if data.is_empty() {
             return Ok(None);
         }
-        let Ok(event) = serde_json::from_slice::<GenerateResponse>(data) else {
+        if data == b"[DONE]" {
+            // The end, even where the connection is held open after it.
+            self.body = None;
+            self.decoder = SseDecoder::new();
+            return Ok(None);
+        }
+        let Ok(event) = self.reader.read(data) else {
             let raw = Raw(frame.data.clone());
             return Err(match frame.framing {
                 _ if begins_with_error(data) => StreamError::Refused(raw),

@@ -12,7 +12,10 @@ use http::{
 use keywheel_core::ApiKey;
 
 use self::call::{check_path, is_credential, push_encoded};
-use crate::{Dialect, Transport, TransportError, WireRequest, WireResponse};
+use crate::{
+    Dialect, Transport, TransportError, WireRequest, WireResponse,
+    provider::{Auth, GeminiApi, OpenAiApi, Provider},
+};
 
 pub use self::call::{Call, CallError};
 
@@ -36,7 +39,7 @@ pub struct Upstream {
     base: String,
     /// `None`: what the base URL ends in, else the default. Empty: no version at all.
     version: Option<String>,
-    dialect: Dialect,
+    provider: Arc<dyn Provider>,
     transport: Arc<dyn Transport>,
 }
 
@@ -44,7 +47,7 @@ impl Upstream {
     /// Google itself.
     #[must_use]
     pub fn google(transport: Arc<dyn Transport>) -> Self {
-        Self { base: GOOGLE.to_owned(), version: None, dialect: Dialect::Gemini, transport }
+        Self { base: GOOGLE.to_owned(), version: None, provider: Arc::new(GeminiApi), transport }
     }
 
     /// Whatever answers at `base_url`: a gateway, a simulator, another provider.
@@ -59,8 +62,8 @@ impl Upstream {
         Ok(Self { base: parse_base(base_url)?, ..Self::google(transport) })
     }
 
-    /// Sets the API version. Defaults to what the base URL ends in, else to [`DEFAULT_VERSION`]. An empty
-    /// one leaves it out.
+    /// Sets the API version. Defaults to what the base URL ends in, else to the provider's own
+    /// ([`DEFAULT_VERSION`] for Gemini). An empty one leaves it out.
     ///
     /// # Errors
     /// It is no single path segment of letters, digits, dots and dashes.
@@ -71,12 +74,32 @@ impl Upstream {
         Ok(self)
     }
 
-    /// Sets what is spoken. Defaults to Gemini's own API. OpenAI's has the version in its base URL and the
-    /// key as a Bearer token.
+    /// Sets who is asked, and so what is spoken. Defaults to [`GeminiApi`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use keywheel_provider::{OpenAiApi, testing::Script, upstream::Upstream};
+    ///
+    /// let upstream = Upstream::new("https://api.groq.com/openai/v1", Arc::new(Script::new()))?
+    ///     .with_provider(Arc::new(OpenAiApi::new()));
+    /// let call = upstream.provider().generate("llama-3.1-8b-instant", &"Say hello".into())?;
+    /// assert_eq!(upstream.url(&call)?, "https://api.groq.com/openai/v1/chat/completions");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
-    pub const fn with_dialect(mut self, dialect: Dialect) -> Self {
-        self.dialect = dialect;
+    pub fn with_provider(mut self, provider: Arc<dyn Provider>) -> Self {
+        self.provider = provider;
         self
+    }
+
+    /// The same for a provider with nothing to set: Gemini's own API, or an OpenAI-compatible one as
+    /// [`OpenAiApi::new`] makes it.
+    #[must_use]
+    pub fn with_dialect(self, dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Gemini => self.with_provider(Arc::new(GeminiApi)),
+            Dialect::OpenAi => self.with_provider(Arc::new(OpenAiApi::new())),
+        }
     }
 
     /// Whether `base_url` can be used, without anything to send with.
@@ -116,10 +139,16 @@ impl Upstream {
         &self.base
     }
 
-    /// What is spoken.
+    /// Who is asked: makes the calls, and reads the replies.
     #[must_use]
-    pub const fn dialect(&self) -> Dialect {
-        self.dialect
+    pub fn provider(&self) -> &dyn Provider {
+        &*self.provider
+    }
+
+    /// Whose errors come back, for [`classify`](crate::classify()).
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.provider.dialect()
     }
 
     /// Sends `call` once with `key`. The future holds no borrow.
@@ -202,18 +231,19 @@ impl Upstream {
 
     /// Google's native routes refuse Bearer, its OpenAI-compatible ones want it.
     fn wants_bearer(&self, call: &Call) -> bool {
-        self.dialect == Dialect::OpenAi || call.path.split('/').any(|segment| segment == "openai")
+        self.provider.auth() == Auth::Bearer
+            || call.path.split('/').any(|segment| segment == "openai")
     }
 
     fn root_and_version(&self) -> (&str, &str) {
-        if self.dialect == Dialect::OpenAi {
+        let Some(default) = self.provider.default_version() else {
             return (&self.base, self.version.as_deref().unwrap_or_default());
-        }
+        };
         let (root, in_base) = match self.base.rsplit_once('/') {
             Some((root, last)) if is_version(last) => (root, Some(last)),
             _ => (self.base.as_str(), None),
         };
-        (root, self.version.as_deref().or(in_base).unwrap_or(DEFAULT_VERSION))
+        (root, self.version.as_deref().or(in_base).unwrap_or(default))
     }
 }
 
