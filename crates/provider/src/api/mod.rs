@@ -6,13 +6,24 @@
 //!
 //! Field names: <https://ai.google.dev/api/generate-content>.
 
+mod caches;
 mod content;
+mod count;
+mod embed;
+mod files;
 mod generate;
 mod json;
 mod models;
+mod open_enum;
 mod response;
 
+pub use caches::{CacheExpiry, CachedContent, CachedContentList};
 pub use content::{Blob, Content, FileData, FunctionCall, FunctionResponse, Part};
+pub use count::TokenCount;
+pub use embed::{
+    BatchEmbedRequest, BatchEmbedResponse, EmbedRequest, EmbedResponse, Embedding, TaskType,
+};
+pub use files::{File, FileEnvelope, FileList, FileState, file_name};
 pub use generate::{GenerateRequest, GenerationConfig, SafetySetting, ThinkingConfig};
 pub use json::Json;
 pub use models::{Model, ModelList};

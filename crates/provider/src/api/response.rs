@@ -1,6 +1,6 @@
 //! An answer, or one piece of a streamed one.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
 use keywheel_core::Usage;
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Content, FunctionCall, Part,
     json::{Json, null_is_default},
+    open_enum::open_enum,
 };
 
 /// An answer of `generateContent`, or one event of `streamGenerateContent`.
@@ -80,9 +81,7 @@ impl GenerateResponse {
     /// What it cost. In a stream these are running totals: the last one holds, they are never added up.
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
-        let block: Map<String, Value> = self.usage_metadata.as_ref()?.parse().ok()?;
-        // Under its name, so that a block without fields is a usage of zero, not a missing one.
-        Usage::from_json(&json!({ "usageMetadata": block }))
+        usage_of(self.usage_metadata.as_ref())
     }
 
     fn parts(&self) -> impl Iterator<Item = &Part> {
@@ -123,79 +122,61 @@ pub struct PromptFeedback {
     pub extra: Map<String, Value>,
 }
 
-macro_rules! finish_reasons {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)+) => {
-        /// Why an answer ended. Google adds reasons, so any other is kept as it came.
-        #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        #[serde(from = "String", into = "String")]
-        #[non_exhaustive]
-        pub enum FinishReason {
-            $($(#[$doc])* $variant,)+
-            /// A reason that this version does not name.
-            Other(Box<str>),
-        }
-
-        impl FinishReason {
-            /// The name the API uses.
-            #[must_use]
-            pub fn as_str(&self) -> &str {
-                match self {
-                    $(Self::$variant => $name,)+
-                    Self::Other(name) => name,
-                }
-            }
-        }
-
-        impl From<String> for FinishReason {
-            fn from(name: String) -> Self {
-                match name.as_str() {
-                    $($name => Self::$variant,)+
-                    _ => Self::Other(name.into()),
-                }
-            }
-        }
-    };
-}
-
-finish_reasons! {
-    /// The answer is whole.
-    Stop = "STOP",
-    /// `maxOutputTokens` was reached. Thinking counts, so there may be no text at all.
-    MaxTokens = "MAX_TOKENS",
-    /// Blocked for safety.
-    Safety = "SAFETY",
-    /// Too close to what it was trained on.
-    Recitation = "RECITATION",
-    /// A language that is not supported.
-    Language = "LANGUAGE",
-    /// A forbidden term.
-    Blocklist = "BLOCKLIST",
-    /// Forbidden content.
-    ProhibitedContent = "PROHIBITED_CONTENT",
-    /// Personal data.
-    Spii = "SPII",
-    /// The model called a function in a form that cannot be read.
-    MalformedFunctionCall = "MALFORMED_FUNCTION_CALL",
-    /// The model called a tool that was not offered.
-    UnexpectedToolCall = "UNEXPECTED_TOOL_CALL",
-    /// A part came back without its signature.
-    MissingThoughtSignature = "MISSING_THOUGHT_SIGNATURE",
-    /// The limit of one request was reached; the candidate holds a token to go on with.
-    Continuation = "CONTINUATION",
-    /// The account is limited for breaking a policy: look after the project.
-    PupLimitedDisabled = "PUP_LIMITED_DISABLED",
-}
-
-impl fmt::Display for FinishReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+open_enum! {
+    /// Why an answer ended. Google adds reasons, so any other is kept as it came.
+    FinishReason {
+        /// The answer is whole.
+        Stop = "STOP",
+        /// `maxOutputTokens` was reached. Thinking counts, so there may be no text at all.
+        MaxTokens = "MAX_TOKENS",
+        /// Blocked for safety.
+        Safety = "SAFETY",
+        /// Too close to what it was trained on.
+        Recitation = "RECITATION",
+        /// A language that is not supported.
+        Language = "LANGUAGE",
+        /// A forbidden term.
+        Blocklist = "BLOCKLIST",
+        /// Forbidden content.
+        ProhibitedContent = "PROHIBITED_CONTENT",
+        /// Personal data.
+        Spii = "SPII",
+        /// The model called a function in a form that cannot be read.
+        MalformedFunctionCall = "MALFORMED_FUNCTION_CALL",
+        /// The model's answer cannot be read.
+        MalformedResponse = "MALFORMED_RESPONSE",
+        /// The model called a tool that was not offered.
+        UnexpectedToolCall = "UNEXPECTED_TOOL_CALL",
+        /// The model called tools over and over.
+        TooManyToolCalls = "TOO_MANY_TOOL_CALLS",
+        /// A part came back without its signature.
+        MissingThoughtSignature = "MISSING_THOUGHT_SIGNATURE",
+        /// A picture was blocked for safety.
+        ImageSafety = "IMAGE_SAFETY",
+        /// A picture had forbidden content.
+        ImageProhibitedContent = "IMAGE_PROHIBITED_CONTENT",
+        /// A picture was too close to what the model was trained on.
+        ImageRecitation = "IMAGE_RECITATION",
+        /// A picture failed for a reason of its own.
+        ImageOther = "IMAGE_OTHER",
+        /// A picture was asked for and none was made.
+        NoImage = "NO_IMAGE",
+        /// The matter was handed on.
+        Escalation = "ESCALATION",
+        /// A filter of the account's own blocked it.
+        ModelArmor = "MODEL_ARMOR",
+        /// The limit of one request was reached; the candidate holds a token to go on with:
+        /// `GenerateRequest::continued`.
+        Continuation = "CONTINUATION",
+        /// The account is limited for breaking a policy: look after the project.
+        PupLimitedDisabled = "PUP_LIMITED_DISABLED",
     }
 }
 
-impl From<FinishReason> for String {
-    fn from(reason: FinishReason) -> Self {
-        reason.as_str().to_owned()
-    }
+/// Reads a usage block. One without fields is a usage of zero, not a missing one: zeros are left out.
+pub(super) fn usage_of(block: Option<&Json>) -> Option<Usage> {
+    let block: Map<String, Value> = block?.parse().ok()?;
+    Usage::from_json(&json!({ "usageMetadata": block }))
 }
 
 /// Borrows when there is one text, as in nearly every event of a stream.

@@ -1,12 +1,17 @@
 //! One call of the API, and what a path and a query may hold.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde::Serialize;
 
-use crate::{Sent, TransportError, TransportKind, api::GenerateRequest};
+use crate::{
+    Sent, TransportError, TransportKind,
+    api::{
+        BatchEmbedRequest, CacheExpiry, CachedContent, EmbedRequest, GenerateRequest, file_name,
+    },
+};
 
 /// One call of the API: everything but the key and the place.
 #[derive(Clone, Default)]
@@ -37,6 +42,12 @@ impl Call {
         Self { method: Method::POST, path: path.into(), body: body.into(), ..Self::default() }
     }
 
+    /// A DELETE of `path`.
+    #[must_use]
+    pub fn delete(path: impl Into<String>) -> Self {
+        Self { method: Method::DELETE, ..Self::get(path) }
+    }
+
     /// `generateContent`: one whole answer.
     ///
     /// # Errors
@@ -54,10 +65,84 @@ impl Call {
         Ok(Self::post(path, json(request)?).with_query("alt", "sse"))
     }
 
+    /// `batchEmbedContents`: a vector for each of `requests`, at most 100. It counts as as many requests.
+    ///
+    /// The model is written into each of them, whatever they say themselves: the API refuses another.
+    ///
+    /// ```
+    /// use keywheel_provider::{api::EmbedRequest, upstream::Call};
+    ///
+    /// let call = Call::embed_batch("gemini-embedding-001", &[EmbedRequest::from("a")]).unwrap();
+    /// assert_eq!(call.path, "models/gemini-embedding-001:batchEmbedContents");
+    /// assert_eq!(
+    ///     call.body,
+    ///     r#"{"requests":[{"model":"models/gemini-embedding-001","#.to_owned()
+    ///         + r#""content":{"role":"user","parts":[{"text":"a"}]}}]}"#,
+    /// );
+    /// ```
+    ///
+    /// # Errors
+    /// `model` is no model's name.
+    pub fn embed_batch(model: &str, requests: &[EmbedRequest]) -> Result<Self, CallError> {
+        let path = model_path(model)?;
+        let of_model =
+            |request: &EmbedRequest| EmbedRequest { model: Some(path.clone()), ..request.clone() };
+        let requests = requests.iter().map(of_model).collect();
+        let batch = BatchEmbedRequest { requests, ..BatchEmbedRequest::default() };
+        Ok(Self::post(format!("{path}:batchEmbedContents"), json(&batch)?))
+    }
+
+    /// `countTokens` for a whole request: system instruction, tools and schema count, too. It draws on no
+    /// quota of the model.
+    ///
+    /// ```
+    /// use keywheel_provider::{api::GenerateRequest, upstream::Call};
+    ///
+    /// let call = Call::count_tokens("gemini-3.5-flash", &GenerateRequest::from("a")).unwrap();
+    /// assert_eq!(call.path, "models/gemini-3.5-flash:countTokens");
+    /// assert_eq!(
+    ///     call.body,
+    ///     r#"{"generateContentRequest":{"model":"models/gemini-3.5-flash","#.to_owned()
+    ///         + r#""contents":[{"role":"user","parts":[{"text":"a"}]}]}}"#,
+    /// );
+    /// ```
+    ///
+    /// # Errors
+    /// `model` is no model's name.
+    pub fn count_tokens(model: &str, request: &GenerateRequest) -> Result<Self, CallError> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Count<'a> {
+            generate_content_request: OfModel<'a>,
+        }
+        #[derive(Serialize)]
+        struct OfModel<'a> {
+            model: &'a str,
+            #[serde(flatten)]
+            request: &'a GenerateRequest,
+        }
+        let path = model_path(model)?;
+        // A request that was read from such a body names a model of its own.
+        let mut request = Cow::Borrowed(request);
+        if request.extra.contains_key("model") {
+            request.to_mut().extra.remove("model");
+        }
+        let count =
+            Count { generate_content_request: OfModel { model: &path, request: request.as_ref() } };
+        Ok(Self::post(format!("{path}:countTokens"), json(&count)?))
+    }
+
     /// The list of models: the free way to see whether a key works.
     #[must_use]
     pub fn models() -> Self {
         Self::get("models")
+    }
+
+    /// One page of the list of models. `token` is the page before's
+    /// [`next_page_token`](crate::api::ModelList::next_page_token), `size` is at most 1,000 and defaults to 50.
+    #[must_use]
+    pub fn models_page(token: Option<&str>, size: Option<u32>) -> Self {
+        Self::models().with_page(token, size)
     }
 
     /// What is known of one model.
@@ -66,6 +151,90 @@ impl Call {
     /// `model` is no model's name.
     pub fn model(model: &str) -> Result<Self, CallError> {
         Ok(Self::get(model_path(model)?))
+    }
+
+    /// One page of the list of files. `size` is at most 100 and defaults to 10.
+    #[must_use]
+    pub fn files_page(token: Option<&str>, size: Option<u32>) -> Self {
+        Self::get("files").with_page(token, size)
+    }
+
+    /// What is known of a file, by its name (`files/x` or `x`) or its address.
+    ///
+    /// # Errors
+    /// `name` names no file.
+    pub fn file(name: &str) -> Result<Self, CallError> {
+        Ok(Self::get(file_path(name)?))
+    }
+
+    /// Deletes a file, by its name or its address.
+    ///
+    /// # Errors
+    /// `name` names no file.
+    pub fn delete_file(name: &str) -> Result<Self, CallError> {
+        Ok(Self::delete(file_path(name)?))
+    }
+
+    /// Makes a cache.
+    ///
+    /// # Errors
+    /// Its model is no model's name, or is missing.
+    pub fn create_cache(cache: &CachedContent) -> Result<Self, CallError> {
+        let model = model_path(cache.model.as_deref().unwrap_or_default())?;
+        let body = json(&CachedContent { model: Some(model), ..cache.clone() })?;
+        Ok(Self::post(CACHES, body))
+    }
+
+    /// One page of the list of caches.
+    #[must_use]
+    pub fn caches_page(token: Option<&str>, size: Option<u32>) -> Self {
+        Self::get(CACHES).with_page(token, size)
+    }
+
+    /// What is known of a cache, by its name: `cachedContents/x` or `x`.
+    ///
+    /// # Errors
+    /// `name` names no cache.
+    pub fn cache(name: &str) -> Result<Self, CallError> {
+        Ok(Self::get(resource_path(CACHES, name)?))
+    }
+
+    /// Changes how long a cache is kept, the one thing that can be changed.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keywheel_provider::{api::CacheExpiry, upstream::Call};
+    ///
+    /// let call = Call::update_cache("cachedContents/x", CacheExpiry::After(Duration::from_millis(1_500)));
+    /// assert_eq!(call.unwrap().body, r#"{"ttl":"1.5s"}"#);
+    /// ```
+    ///
+    /// # Errors
+    /// `name` names no cache.
+    pub fn update_cache(name: &str, expiry: CacheExpiry) -> Result<Self, CallError> {
+        let body = json(&CachedContent::default().with_expiry(expiry))?;
+        let path = resource_path(CACHES, name)?;
+        Ok(Self { method: Method::PATCH, ..Self::post(path, body) })
+    }
+
+    /// Deletes a cache.
+    ///
+    /// # Errors
+    /// `name` names no cache.
+    pub fn delete_cache(name: &str) -> Result<Self, CallError> {
+        Ok(Self::delete(resource_path(CACHES, name)?))
+    }
+
+    /// Asks for one page of a list: the one that `token` stands for, else the first.
+    #[must_use]
+    pub fn with_page(mut self, token: Option<&str>, size: Option<u32>) -> Self {
+        if let Some(size) = size {
+            self = self.with_query("pageSize", size.to_string());
+        }
+        match token {
+            Some(token) => self.with_query("pageToken", token),
+            None => self,
+        }
     }
 
     /// Adds a field to the query.
@@ -82,6 +251,8 @@ impl Call {
         self
     }
 }
+
+const CACHES: &str = "cachedContents";
 
 impl fmt::Debug for Call {
     /// Leaves out the query, the headers and the body: any of them may hold what nobody wants logged.
@@ -101,6 +272,9 @@ pub enum CallError {
     /// A model's name with characters that no model's name has.
     #[error("{0:?} is no model name: letters, digits, dots, dashes and underscores")]
     Model(String),
+    /// A name with characters that no file's and no cache's name has.
+    #[error("{0:?} is no name of a file or cache: letters, digits, dashes and underscores")]
+    Name(String),
     /// A path with characters or segments that could lead elsewhere.
     #[error("the path {0:?} has a segment that is empty, made of dots or has unsafe characters")]
     Path(String),
@@ -130,6 +304,21 @@ fn model_path(model: &str) -> Result<String, CallError> {
         return Err(CallError::Model(shorten(model)));
     }
     Ok(format!("{collection}/{name}"))
+}
+
+/// `x` and `files/x` are the same file, and so is its address.
+fn file_path(name: &str) -> Result<String, CallError> {
+    resource_path("files", file_name(name).unwrap_or(name))
+}
+
+/// `x` and `collection/x` are the same thing.
+fn resource_path(collection: &str, name: &str) -> Result<String, CallError> {
+    let id = name.strip_prefix(collection).and_then(|id| id.strip_prefix('/')).unwrap_or(name);
+    let safe = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    if id.is_empty() || id.len() > 200 || !id.bytes().all(safe) {
+        return Err(CallError::Name(shorten(name)));
+    }
+    Ok(format!("{collection}/{id}"))
 }
 
 /// Refuses whatever a URL parser or a proxy on the way could read differently: dot segments, `%`, `\`, `@`.
