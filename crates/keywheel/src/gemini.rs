@@ -34,7 +34,7 @@ use crate::{
 /// ```
 #[derive(Debug, Clone)]
 pub struct Gemini {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     /// Ends with the last clone of this client.
     _checks: Option<Arc<Checks>>,
 }
@@ -224,9 +224,9 @@ impl Gemini {
         self.inner.pool.flush().await
     }
 
-    fn options(&self) -> CallOptions {
+    pub(crate) fn options(&self) -> CallOptions {
         let Defaults { deadline, stream_end, .. } = self.inner.defaults;
-        CallOptions { deadline, stream_end, allow_paid: false }
+        CallOptions { deadline, stream_end, allow_paid: false, owner: None }
     }
 }
 
@@ -234,7 +234,7 @@ impl Gemini {
 pub(crate) const COLLECTION: &str = "models/";
 
 /// The model under its shorter name, so that its quota is not kept twice.
-fn bare(model: Arc<str>) -> Arc<str> {
+pub(crate) fn bare(model: Arc<str>) -> Arc<str> {
     match model.strip_prefix(COLLECTION) {
         Some(name) => name.into(),
         None => model,
@@ -242,11 +242,13 @@ fn bare(model: Arc<str>) -> Arc<str> {
 }
 
 /// What one call asks for besides its request.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct CallOptions {
     pub(crate) deadline: Option<Duration>,
     pub(crate) stream_end: Option<Duration>,
     pub(crate) allow_paid: bool,
+    /// The one quota project that can serve, since what the request names is its own.
+    pub(crate) owner: Option<Arc<str>>,
 }
 
 macro_rules! call_options {
@@ -287,6 +289,7 @@ pub struct Generate {
     options: CallOptions,
 }
 
+pub(crate) use call_options;
 call_options!(Generate);
 
 impl IntoFuture for Generate {

@@ -85,6 +85,8 @@ struct Run<'a> {
     /// Until when free keys are waited for before a paid one is used.
     overflow_at: DateTime<Utc>,
     plan: Plan,
+    /// Whether it may be sent again when nobody knows what became of it.
+    repeatable: bool,
     /// The quota projects that found the request too large for their minute.
     oversize: Vec<String>,
     avalanche: Avalanche,
@@ -99,6 +101,7 @@ impl<'a> Run<'a> {
         let deadline = options.deadline.map(|deadline| after(now, deadline));
         let mut ask = work.ask(&model);
         ask.allow_paid = options.allow_paid;
+        ask.affinity = ask.affinity.or_else(|| options.owner.clone());
         ask.deadline = deadline;
         Self {
             inner,
@@ -108,6 +111,7 @@ impl<'a> Run<'a> {
             stream_end_ms: options.stream_end.map(|span| after(now, span).timestamp_millis()),
             overflow_at: after(now, inner.defaults.overflow_after),
             plan: Plan::new(&inner.retry),
+            repeatable: work.is_repeatable(),
             oversize: Vec::new(),
             avalanche: Avalanche::default(),
             riddle: None,
@@ -153,7 +157,8 @@ impl<'a> Run<'a> {
                         Sent::No => give_back(lease).await,
                         Sent::Maybe => lease.failed(&[]),
                     }
-                    self.pause(None, reason).await?;
+                    let in_doubt = sent == Sent::Maybe;
+                    self.pause(None, in_doubt, reason).await?;
                 }
                 Brought::Unreadable { status, reason } => {
                     self.note(&lease, Some(status), None, &reason);
@@ -237,6 +242,10 @@ impl<'a> Run<'a> {
                 (cause, next) = (Cause::RequestTooLarge, Next::HandBack);
             }
         }
+        if self.asks_for_more_requests(cause, &verdict.limits) {
+            // No wait makes room for it; whoever made it of several requests can make it of fewer.
+            (cause, next) = (Cause::RequestTooLarge, Next::HandBack);
+        }
         let (key, quota_project) = (lease.key().clone(), lease.quota_project().to_owned());
         let mut held = true;
         match told {
@@ -268,7 +277,11 @@ impl<'a> Run<'a> {
                 self.riddle = Some(rejected());
                 Ok(())
             }
-            Next::Retry { hint } => self.pause(hint, format!("{cause} (HTTP {status})")).await,
+            Next::Retry { hint } => {
+                // An overloaded model has not begun.
+                let in_doubt = cause != Cause::Overloaded;
+                self.pause(hint, in_doubt, format!("{cause} (HTTP {status})")).await
+            }
             Next::HandBack => {
                 for quota_project in std::mem::take(&mut self.oversize) {
                     // It was the request: others may have the minute that it was refused.
@@ -326,10 +339,27 @@ impl<'a> Run<'a> {
         limits.iter().any(|seen| seen.dimension == Dimension::Tpm && seen.value < self.ask.tokens)
     }
 
-    /// Pauses before a retry, or gives up.
-    async fn pause(&mut self, hint: Option<Duration>, reason: String) -> Result<(), Error> {
+    /// True for a call of several requests that has more of them than the quota that refused it allows at all.
+    fn asks_for_more_requests(&self, cause: Cause, limits: &[LimitSeen]) -> bool {
+        let dimension = match cause {
+            Cause::PerMinuteRequests => Dimension::Rpm,
+            Cause::PerDayRequests => Dimension::Rpd,
+            _ => return false,
+        };
+        let asked = u64::from(self.ask.requests);
+        asked > 1 && limits.iter().any(|seen| seen.dimension == dimension && seen.value < asked)
+    }
+
+    /// Pauses before a retry, or gives up. `in_doubt`: what was asked for may have been done.
+    async fn pause(
+        &mut self,
+        hint: Option<Duration>,
+        in_doubt: bool,
+        reason: String,
+    ) -> Result<(), Error> {
         let clock = &*self.inner.clock;
-        let pause = self.plan.pause(hint).filter(|pause| {
+        let pause = if in_doubt && !self.repeatable { None } else { self.plan.pause(hint) };
+        let pause = pause.filter(|pause| {
             let resumes_ms = from_now_ms(clock, *pause);
             self.deadline_ms.is_none_or(|deadline_ms| resumes_ms < deadline_ms)
         });

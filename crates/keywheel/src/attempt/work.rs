@@ -64,6 +64,11 @@ pub(crate) trait Work: Sync {
         response: WireResponse,
     ) -> impl Future<Output = Brought<Self::Answer>> + Send;
 
+    /// Whether it may be done twice. If not, it is not tried again once the provider may have begun to do it.
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
     /// What the answer says that it cost.
     fn usage(&self, _answer: &Self::Answer) -> Option<Usage> {
         None
