@@ -1,5 +1,6 @@
 //! Where requests go, and how one is built: base URL, version, path, and the one header with the key.
 
+mod address;
 mod call;
 
 use std::sync::Arc;

@@ -16,6 +16,7 @@ mod json;
 mod models;
 mod open_enum;
 mod response;
+mod upload;
 
 pub use caches::{CacheExpiry, CachedContent, CachedContentList};
 pub use content::{Blob, Content, FileData, FunctionCall, FunctionResponse, Part};
@@ -28,6 +29,7 @@ pub use generate::{GenerateRequest, GenerationConfig, SafetySetting, ThinkingCon
 pub use json::Json;
 pub use models::{Model, ModelList};
 pub use response::{Candidate, FinishReason, GenerateResponse, PromptFeedback};
+pub use upload::{CHUNK_BYTES, Upload, UploadError, UploadStep};
 
 #[cfg(test)]
 mod tests;

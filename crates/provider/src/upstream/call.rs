@@ -281,9 +281,16 @@ pub enum CallError {
     /// A credential in the query. The key goes into a header, where no log shows it.
     #[error("the query or path carries a credential; the key is sent in a header only")]
     Credential,
-    /// The request has no JSON form.
+    /// An address out of a reply that names neither Google's host nor our own, or that is no address.
+    #[error("the address names a foreign host; the key is sent to no such")]
+    Foreign,
+    /// The request has no JSON form, or not that of its provider.
     #[error("the request has no JSON form: {0}")]
     Body(String),
+    /// The provider's API has no place for this field of the request. Leaving it out would change what is
+    /// asked.
+    #[error("this provider's API has no place for {0}")]
+    Unsupported(String),
 }
 
 impl From<CallError> for TransportError {
