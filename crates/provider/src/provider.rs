@@ -12,7 +12,10 @@ use std::fmt;
 pub use self::{gemini::GeminiApi, openai::OpenAiApi};
 use crate::{
     Dialect,
-    api::{GenerateRequest, GenerateResponse, Model, ModelList},
+    api::{
+        BatchEmbedResponse, EmbedRequest, GenerateRequest, GenerateResponse, Model, ModelList,
+        TokenCount,
+    },
     upstream::{Call, CallError},
 };
 
@@ -48,6 +51,26 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// As [`generate`](Self::generate).
     fn stream(&self, model: &str, request: &GenerateRequest) -> Result<Call, CallError>;
 
+    /// Asks `model` for the vectors of `requests`, one for each, in one call: at most
+    /// [`max_embed_batch`](Self::max_embed_batch).
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate).
+    fn embed(&self, model: &str, requests: &[EmbedRequest]) -> Result<Call, CallError>;
+
+    /// The most requests that one [`embed`](Self::embed) takes.
+    fn max_embed_batch(&self) -> usize;
+
+    /// Asks how many tokens `request` has. `None`: this provider does not say.
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate).
+    fn count_tokens(
+        &self,
+        model: &str,
+        request: &GenerateRequest,
+    ) -> Result<Option<Call>, CallError>;
+
     /// Asks for a page of the list of models, the first without `page`. Also the free way to see whether a key
     /// works.
     fn models(&self, page: Option<&str>) -> Call;
@@ -67,6 +90,18 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// A reader of the events of one reply to [`stream`](Self::stream).
     fn event_reader(&self) -> Box<dyn EventReader>;
 
+    /// Reads the body of a reply to [`embed`](Self::embed).
+    ///
+    /// # Errors
+    /// As [`read_answer`](Self::read_answer).
+    fn read_embeddings(&self, body: &[u8]) -> serde_json::Result<BatchEmbedResponse>;
+
+    /// Reads the body of a reply to [`count_tokens`](Self::count_tokens).
+    ///
+    /// # Errors
+    /// As [`read_answer`](Self::read_answer).
+    fn read_count(&self, body: &[u8]) -> serde_json::Result<TokenCount>;
+
     /// Reads the body of a reply to [`models`](Self::models).
     ///
     /// # Errors
@@ -82,11 +117,12 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
 /// Reads the events of one stream, in their order. Keeps what has to be put together from several.
 pub trait EventReader: fmt::Debug + Send {
-    /// What the data of one event says. Never asked about an empty event or `[DONE]`.
+    /// What the data of one event says; `None` where it says nothing of its own. Never asked about an empty
+    /// event or `[DONE]`.
     ///
     /// # Errors
     /// It is no JSON, or JSON of another form.
-    fn read(&mut self, data: &[u8]) -> serde_json::Result<GenerateResponse>;
+    fn read(&mut self, data: &[u8]) -> serde_json::Result<Option<GenerateResponse>>;
 }
 
 /// How a key is sent. Always in a header, and always exactly one.

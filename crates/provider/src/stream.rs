@@ -175,17 +175,15 @@ impl GenerateStream {
             self.decoder = SseDecoder::new();
             return Ok(None);
         }
-        let Ok(event) = self.reader.read(data) else {
-            let raw = Raw(frame.data.clone());
-            return Err(match frame.framing {
-                _ if begins_with_error(data) => StreamError::Refused(raw),
-                Framing::CutJson => StreamError::Truncated,
-                // The last event of a stream that was cut in its middle.
-                Framing::Event if self.body.is_none() => StreamError::Truncated,
-                _ => StreamError::Malformed(raw),
-            });
+        if frame.event.as_deref() == Some(b"error") {
+            return Err(StreamError::Refused(Raw(frame.data.clone())));
+        }
+        let event = match self.reader.read(data) {
+            Ok(Some(event)) => event,
+            Ok(None) => return Ok(None),
+            Err(_) => return Err(self.unreadable(frame, data)),
         };
-        if frame.event.as_deref() == Some(b"error") || is_error(&event) {
+        if is_error(&event) {
             return Err(StreamError::Refused(Raw(frame.data.clone())));
         }
         Usage::take_last(&mut self.usage, event.usage());
@@ -198,6 +196,17 @@ impl GenerateStream {
             }
         }
         Ok(Some(event))
+    }
+
+    fn unreadable(&self, frame: &Frame, data: &[u8]) -> StreamError {
+        let raw = Raw(frame.data.clone());
+        match frame.framing {
+            _ if begins_with_error(data) => StreamError::Refused(raw),
+            Framing::CutJson => StreamError::Truncated,
+            // The last event of a stream that was cut in its middle.
+            Framing::Event if self.body.is_none() => StreamError::Truncated,
+            _ => StreamError::Malformed(raw),
+        }
     }
 }
 

@@ -3,9 +3,15 @@
 use super::{Auth, EventReader, Provider};
 use crate::{
     Dialect,
-    api::{GenerateRequest, GenerateResponse, Model, ModelList},
+    api::{
+        BatchEmbedResponse, EmbedRequest, GenerateRequest, GenerateResponse, Model, ModelList,
+        TokenCount,
+    },
     upstream::{Call, CallError, DEFAULT_VERSION},
 };
+
+/// <https://ai.google.dev/api/embeddings>
+const MAX_EMBED_BATCH: usize = 100;
 
 /// Google's Gemini Developer API.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,11 +42,24 @@ impl Provider for GeminiApi {
         Call::stream(model, request)
     }
 
+    fn embed(&self, model: &str, requests: &[EmbedRequest]) -> Result<Call, CallError> {
+        Call::embed_batch(model, requests)
+    }
+
+    fn max_embed_batch(&self) -> usize {
+        MAX_EMBED_BATCH
+    }
+
+    fn count_tokens(
+        &self,
+        model: &str,
+        request: &GenerateRequest,
+    ) -> Result<Option<Call>, CallError> {
+        Call::count_tokens(model, request).map(Some)
+    }
+
     fn models(&self, page: Option<&str>) -> Call {
-        match page {
-            Some(token) => Call::models().with_query("pageToken", token),
-            None => Call::models(),
-        }
+        Call::models_page(page, None)
     }
 
     fn model(&self, model: &str) -> Result<Call, CallError> {
@@ -53,6 +72,14 @@ impl Provider for GeminiApi {
 
     fn event_reader(&self) -> Box<dyn EventReader> {
         Box::new(Events)
+    }
+
+    fn read_embeddings(&self, body: &[u8]) -> serde_json::Result<BatchEmbedResponse> {
+        serde_json::from_slice(body)
+    }
+
+    fn read_count(&self, body: &[u8]) -> serde_json::Result<TokenCount> {
+        serde_json::from_slice(body)
     }
 
     fn read_models(&self, body: &[u8]) -> serde_json::Result<ModelList> {
@@ -69,22 +96,7 @@ impl Provider for GeminiApi {
 struct Events;
 
 impl EventReader for Events {
-    fn read(&mut self, data: &[u8]) -> serde_json::Result<GenerateResponse> {
-        serde_json::from_slice(data)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_next_page_of_models_is_asked_for_by_its_token() {
-        assert_eq!(GeminiApi.models(None).query, []);
-        let call = GeminiApi.models(Some("t"));
-        assert_eq!(
-            (call.path.as_str(), call.query),
-            ("models", vec![("pageToken".into(), "t".into())])
-        );
+    fn read(&mut self, data: &[u8]) -> serde_json::Result<Option<GenerateResponse>> {
+        serde_json::from_slice(data).map(Some)
     }
 }

@@ -3,7 +3,10 @@
 use super::{Auth, EventReader, Provider};
 use crate::{
     Dialect,
-    api::{GenerateRequest, GenerateResponse, Model, ModelList},
+    api::{
+        BatchEmbedResponse, EmbedRequest, GenerateRequest, GenerateResponse, Model, ModelList,
+        TokenCount,
+    },
     upstream::{Call, CallError},
 };
 
@@ -52,6 +55,22 @@ impl Provider for OpenAiApi {
         Err(unfinished())
     }
 
+    fn embed(&self, _model: &str, _requests: &[EmbedRequest]) -> Result<Call, CallError> {
+        Err(unfinished())
+    }
+
+    fn max_embed_batch(&self) -> usize {
+        100
+    }
+
+    fn count_tokens(
+        &self,
+        _model: &str,
+        _request: &GenerateRequest,
+    ) -> Result<Option<Call>, CallError> {
+        Ok(None)
+    }
+
     fn models(&self, _page: Option<&str>) -> Call {
         Call::get("models")
     }
@@ -66,6 +85,14 @@ impl Provider for OpenAiApi {
 
     fn event_reader(&self) -> Box<dyn EventReader> {
         super::GeminiApi.event_reader()
+    }
+
+    fn read_embeddings(&self, body: &[u8]) -> serde_json::Result<BatchEmbedResponse> {
+        serde_json::from_slice(body)
+    }
+
+    fn read_count(&self, body: &[u8]) -> serde_json::Result<TokenCount> {
+        serde_json::from_slice(body)
     }
 
     fn read_models(&self, body: &[u8]) -> serde_json::Result<ModelList> {
