@@ -61,6 +61,8 @@ impl PoolBuilder {
 
     /// Limits for a model: an exact name, `prefix*`, or `*` for any. The most specific one wins, dimension by
     /// dimension. Defaults to none: limits are learned.
+    ///
+    /// A pattern is not for buckets that stand for a route and no model (`api:models`), unless it begins with `api:`.
     pub fn limits(mut self, model: impl Into<String>, limits: Limits) -> Self {
         self.rules.limits.push(LimitRule { pattern: model.into(), limits });
         self

@@ -48,4 +48,4 @@ pub use persist::{MemoryState, StateError, StateHealth, StateLocation, StateNote
 pub use pool::{CheckResult, DueCheck, Pool, ReloadReport};
 pub use reset::{LimitKind, ResetStrategy};
 pub use select::{Selection, Selector};
-pub use status::PoolStatus;
+pub use status::{PoolStatus, ProjectLimits};

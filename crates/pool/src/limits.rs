@@ -50,6 +50,10 @@ pub enum LimitSource {
     Learned,
 }
 
+/// What the names of buckets begin with that stand for no model: calls that draw on no model's quota, by their
+/// route (`api:models`).
+const ROUTE: &str = "api:";
+
 /// Which models a user's limits are for: an exact name, `prefix*`, or `*` for any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LimitRule {
@@ -60,7 +64,11 @@ pub(crate) struct LimitRule {
 impl LimitRule {
     fn matches(&self, model: &str) -> bool {
         match self.pattern.strip_suffix('*') {
-            Some(prefix) => model.starts_with(prefix),
+            // What is said of models is not said of routes, which are named like no model.
+            Some(prefix) => {
+                model.starts_with(prefix)
+                    && (prefix.starts_with(ROUTE) || !model.starts_with(ROUTE))
+            }
             None => self.pattern == model,
         }
     }
@@ -192,6 +200,20 @@ mod tests {
         assert_eq!((lite.rpm, lite.rpd), (Some(15), Some(500)));
         assert_eq!(set_by_user(&rules, "gemini-3.5-pro").rpm, Some(10));
         assert_eq!(set_by_user(&rules, "other").rpd, Some(20));
+    }
+
+    #[test]
+    fn limits_for_every_model_are_not_for_routes() {
+        let rule = |pattern: &str, rpm| LimitRule {
+            pattern: pattern.into(),
+            limits: Limits { rpm: Some(rpm), ..Limits::default() },
+        };
+        let of_models = [rule("*", 2), rule("a*", 3)];
+        assert_eq!(set_by_user(&of_models, "api:countTokens"), Limits::default());
+        assert_eq!(set_by_user(&of_models, "apiary").rpm, Some(3));
+        let of_routes = [rule("*", 2), rule("api:*", 60), rule("api:files", 9)];
+        assert_eq!(set_by_user(&of_routes, "api:countTokens").rpm, Some(60));
+        assert_eq!(set_by_user(&of_routes, "api:files").rpm, Some(9));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The pool's public handle.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{future::Future, path::Path, pin::Pin, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use keywheel_core::{ApiKey, Cause, Clock, Effect, Fingerprint, Scope, Wait, clock::from_unix_ms};
 use tokio::sync::Notify;
 
 use crate::{
-    Ask, Exhausted, KeySpec, Lease, PoolBuilder, PoolStatus, Refusal, Reported, Selector,
-    StateError,
+    Ask, Exhausted, KeySpec, Lease, PoolBuilder, PoolStatus, ProjectLimits, Refusal, Reported,
+    Selector, StateError,
     core::{Core, Mode, Turn},
     report::From,
     state::model::ModelPool,
@@ -254,6 +254,37 @@ impl Pool {
     #[must_use]
     pub fn status(&self) -> PoolStatus {
         self.core.status()
+    }
+
+    /// What is believed of `model`'s limits, for every quota project that may serve it: not for those whose keys are
+    /// all dead, nor for those that were found to have no quota for it.
+    ///
+    /// Costs one lock and a few words for each quota project; a model that was never asked for is known as well as
+    /// any by what the user set.
+    ///
+    /// ```
+    /// use keywheel_pool::{ApiKey, KeySpec, Limits, Pool, StateLocation};
+    ///
+    /// let pool = Pool::builder()
+    ///     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "KEY_1")])
+    ///     .limits("*", Limits { rpd: Some(500), ..Limits::default() })
+    ///     .state(StateLocation::None)
+    ///     .build()
+    ///     .unwrap();
+    /// let limits = pool.limits("gemini-3.5-flash-lite");
+    /// assert_eq!(limits[0].believed().rpd, Some(500));
+    /// assert_eq!(limits[0].believed().rpm, None); // nobody knows yet
+    /// ```
+    #[must_use]
+    pub fn limits(&self, model: &str) -> Vec<ProjectLimits> {
+        self.core.limits(&self.model(&model.into()))
+    }
+
+    /// The state file this pool shares with others; `None` for state in memory, or none at all. What else should
+    /// outlive the process can be kept beside it.
+    #[must_use]
+    pub fn state_file(&self) -> Option<&Path> {
+        self.core.persister.path()
     }
 
     /// Waits until everything that is known now is on disk.

@@ -1,9 +1,9 @@
 //! Takes the snapshot that [`status`](crate::status) describes.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use chrono::{DateTime, Utc};
-use keywheel_core::{Dimension, clock::from_unix_ms};
+use keywheel_core::{Cause, Dimension, Tier, clock::from_unix_ms};
 
 use crate::{
     LimitSource, PoolStatus,
@@ -17,11 +17,14 @@ use crate::{
         table::Table,
     },
     status::{
-        BucketStatus, CooldownStatus, KeyStatus, LimitStatus, QuarantineStatus, SameProjectHint,
-        StateStatus, Used, Waiting,
+        BucketStatus, CooldownStatus, KeyStatus, LimitStatus, ProjectLimits, QuarantineStatus,
+        SameProjectHint, StateStatus, Used, Waiting,
     },
     window::{Amount, NOW},
 };
+
+/// What says of a quota project that it has no quota for a model at all.
+const NO_QUOTA: [Cause; 2] = [Cause::FreeTierNotAvailable, Cause::ModelNotFound];
 
 impl Core {
     pub(crate) fn status(&self) -> PoolStatus {
@@ -63,6 +66,36 @@ impl Core {
             notes,
             state: self.state_status(),
         }
+    }
+
+    pub(crate) fn limits(&self, pool: &ModelPool) -> Vec<ProjectLimits> {
+        let now_ms = self.state.clock.unix_ms();
+        let mut model = self.state.enter(pool, now_ms);
+        let (set, day) = (model.set, *model.day());
+        let may_serve = |bucket: &Bucket| {
+            let never = bucket
+                .cooldowns
+                .iter()
+                .any(|known| known.is_active(now_ms) && NO_QUOTA.contains(&known.cause));
+            bucket.is_alive() && bucket.place != Place::Out && !never
+        };
+        let limits = model.buckets.iter_mut().filter(|bucket| may_serve(bucket)).map(|bucket| {
+            bucket.advance(now_ms, &day);
+            let learned = |dimension| bucket.learned.of(dimension);
+            ProjectLimits {
+                quota_project: Arc::clone(&bucket.project.name),
+                tier: if bucket.project.is_paid() { Tier::Paid } else { Tier::Free },
+                set,
+                learned: Limits {
+                    rpm: learned(Dimension::Rpm),
+                    tpm: learned(Dimension::Tpm),
+                    rpd: learned(Dimension::Rpd),
+                    tpd: learned(Dimension::Tpd),
+                },
+                day: used(bucket.day.used()),
+            }
+        });
+        limits.collect()
     }
 
     fn state_status(&self) -> StateStatus {

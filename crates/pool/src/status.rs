@@ -1,10 +1,12 @@
 //! A snapshot of the pool for people and metrics. Holds no secrets.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, NaiveDate, Utc};
 use keywheel_core::{Cause, Dimension, Fingerprint, Release, Tier};
 use serde::Serialize;
 
-use crate::{LimitSource, Selection, Source};
+use crate::{LimitSource, Limits, Selection, Source};
 
 /// The whole pool at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -109,6 +111,30 @@ pub struct Used {
     pub requests: u64,
     /// Input tokens.
     pub tokens: u64,
+}
+
+/// What is believed of one quota project's limits for one model, see [`Pool::limits`](crate::Pool::limits).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProjectLimits {
+    /// The quota project.
+    pub quota_project: Arc<str>,
+    /// Its tier, as believed now.
+    pub tier: Tier,
+    /// What the user set. `None`: left to be learned.
+    pub set: Limits,
+    /// What replies named. `None`: nobody knows yet, or what was learned turned out not to hold any more.
+    pub learned: Limits,
+    /// What was used of its quota day, all processes together.
+    pub day: Used,
+}
+
+impl ProjectLimits {
+    /// What holds: what the user set, else what was learned. `None` means unknown, not unlimited.
+    #[must_use]
+    pub fn believed(&self) -> Limits {
+        self.set.or(self.learned)
+    }
 }
 
 /// One limit.

@@ -309,3 +309,33 @@ async fn limits_named_by_a_served_reply_are_learned_too() {
     lease.served_with(&Usage::default(), &[LimitSeen::new(Dimension::Rpm, 1)]);
     assert!(fixture.lease().is_err());
 }
+
+#[tokio::test]
+async fn who_asks_for_limits_hears_of_every_project_that_may_serve_and_of_no_other() {
+    let limits = Limits { rpm: Some(15), ..Limits::default() };
+    let fixture =
+        Fixture::with("2026-11-29T12:00:00Z", |builder| builder.keys(keys(3)).limits("*", limits));
+    let mut lease = fixture.lease().unwrap();
+    lease.sent();
+    let spent = lease.quota_project().to_owned();
+    let _ = lease.refused(&day_spent(Some(500))).await;
+    let mut lease = fixture.lease().unwrap();
+    lease.sent();
+    let dead = lease.quota_project().to_owned();
+    let _ = lease.refused(&Refusal::new([bucket(Cause::FreeTierNotAvailable, Wait::None)])).await;
+
+    let known = fixture.pool.limits(MODEL);
+    assert_eq!(known.len(), 2, "without a free tier it has no quota to tell of: {known:?}");
+    assert!(known.iter().all(|project| *project.quota_project != dead && project.set == limits));
+    for project in &known {
+        let learned = (*project.quota_project == spent).then_some(500);
+        assert_eq!((project.learned.rpd, project.believed().rpd), (learned, learned));
+        assert_eq!(project.believed().rpm, Some(15));
+    }
+    let day: u64 = known.iter().map(|project| project.day.requests).sum();
+    assert_eq!(day, 0, "a refusal is given back");
+    fixture.serve();
+    let known = fixture.pool.limits(MODEL);
+    assert_eq!(known.iter().map(|project| project.day.requests).sum::<u64>(), 1);
+    assert!(fixture.pool.limits("api:files").iter().all(|it| it.believed() == Limits::default()));
+}

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     fmt,
     future::Future,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
@@ -29,6 +30,8 @@ use super::{
 pub(crate) struct Persister {
     writer: Box<str>,
     clock: Arc<dyn Clock>,
+    /// The state file, where there is one.
+    path: Option<PathBuf>,
     place: Place,
 }
 
@@ -52,7 +55,8 @@ impl Persister {
         let now_ms = clock.unix_ms();
         if let StateLocation::Memory(state) = location {
             let (seat, file) = Seat::take(state.clone(), &waits, now_ms);
-            return (Self { writer, clock, place: Place::Memory(seat) }, file, Vec::new());
+            let place = Place::Memory(seat);
+            return (Self { writer, clock, path: None, place }, file, Vec::new());
         }
         let environment = |name: &str| std::env::var_os(name);
         let (path, mut notes) =
@@ -64,14 +68,15 @@ impl Persister {
             let error = notes.first().map(StateNote::to_string);
             let health = StateHealth { error, ..StateHealth::default() };
             let place = Place::Nowhere(health);
-            return (Self { writer, clock, place }, Arc::new(StateFile::empty()), notes);
+            let persister = Self { writer, clock, path: None, place };
+            return (persister, Arc::new(StateFile::empty()), notes);
         };
         let health = StateHealth { path: Some(path.clone()), ..StateHealth::default() };
-        let (book, found) = Book::open(path, writer.clone(), waits, Arc::clone(&clock));
+        let (book, found) = Book::open(path.clone(), writer.clone(), waits, Arc::clone(&clock));
         notes.extend(found);
         let file = Arc::clone(book.known());
         let place = Place::File(Box::new(Writer::new(book, health, Arc::clone(&clock))));
-        (Self { writer, clock, place }, file, notes)
+        (Self { writer, clock, path: Some(path), place }, file, notes)
     }
 
     /// Begins to write. Before, `mark_dirty` is remembered, and `commit` waits for it.
@@ -144,6 +149,12 @@ impl Persister {
     #[must_use]
     pub(crate) fn writer(&self) -> &str {
         &self.writer
+    }
+
+    /// The state file; `None` for state in memory, or none at all.
+    #[must_use]
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     /// How the file does.
