@@ -6,7 +6,7 @@ use crate::{
     config::{ModelConfig, SimConfig},
     prompt::{Prompt, Text, count_tokens},
     random,
-    request::Verb,
+    route::Verb,
 };
 
 /// An answer to a prompt; the same for the same prompt.

@@ -1,5 +1,6 @@
 //! Error bodies in the shapes of real ones. The case numbers are those of the published corpus.
 
+mod objects;
 mod quota;
 
 use keywheel_core::Cause;
@@ -9,9 +10,10 @@ use serde_json::{Value, json};
 use crate::{
     config::{KeyState, ProjectState},
     reply::{HTML, HttpReply, JSON},
-    request::Verb,
+    route::Verb,
 };
 
+pub(crate) use objects::{already_exists, file_forbidden, file_not_active, no_such_upload};
 pub(crate) use quota::QuotaRefusal;
 
 /// The simulated machine's address, from the block set aside for documentation.

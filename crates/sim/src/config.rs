@@ -2,6 +2,7 @@
 
 mod check;
 mod faults;
+mod files;
 mod read;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -10,6 +11,7 @@ use chrono_tz::Tz;
 use keywheel_core::{ApiKey, Tier, quota_day::PACIFIC};
 
 pub use faults::Faults;
+pub use files::FilesConfig;
 pub use read::ConfigErrors;
 
 /// Everything a [`World`](crate::World) is made of. Built in code or read from TOML.
@@ -43,6 +45,8 @@ pub struct SimConfig {
     pub projects: Vec<ProjectConfig>,
     /// What goes wrong, and how often. Default nothing.
     pub faults: Faults,
+    /// How uploaded files are kept.
+    pub files: FilesConfig,
 }
 
 impl Default for SimConfig {
@@ -57,6 +61,7 @@ impl Default for SimConfig {
             models: BTreeMap::new(),
             projects: Vec::new(),
             faults: Faults::default(),
+            files: FilesConfig::default(),
         }
     }
 }
@@ -86,6 +91,13 @@ impl SimConfig {
     #[must_use]
     pub fn with_faults(mut self, faults: Faults) -> Self {
         self.faults = faults;
+        self
+    }
+
+    /// Sets how uploaded files are kept.
+    #[must_use]
+    pub const fn with_files(mut self, files: FilesConfig) -> Self {
+        self.files = files;
         self
     }
 

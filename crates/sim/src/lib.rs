@@ -32,11 +32,13 @@ mod bodies;
 pub mod config;
 pub mod day;
 pub mod fault;
+mod files;
 mod prompt;
 pub mod quota;
 mod random;
 pub mod reply;
 mod request;
+mod route;
 mod server;
 mod shared;
 mod sleep;
@@ -45,8 +47,8 @@ mod transport;
 pub mod world;
 
 pub use config::{
-    ConfigErrors, DayHint, Faults, KeyConfig, KeyState, Limits, ModelConfig, ProjectConfig,
-    ProjectState, SimConfig, UnknownKeys, Windows,
+    ConfigErrors, DayHint, Faults, FilesConfig, KeyConfig, KeyState, Limits, ModelConfig,
+    ProjectConfig, ProjectState, SimConfig, UnknownKeys, Windows,
 };
 pub use fault::Fault;
 pub use reply::{HttpReply, Outcome, Piece, SimReply};

@@ -19,6 +19,8 @@ pub(crate) struct Prompt {
     pub(crate) shows_thoughts: bool,
     /// Whether a JSON answer is wanted.
     pub(crate) wants_json: bool,
+    /// The files it names, one after another; their tokens are not in `tokens`.
+    pub(crate) files: Vec<String>,
     /// Whether it uses Google's search or URL tools.
     pub(crate) uses_google_tools: bool,
 }
@@ -45,10 +47,10 @@ impl Prompt {
         let shows = thinking("includeThoughts", "include_thoughts").and_then(Value::as_bool);
         let level = thinking("thinkingLevel", "thinking_level").is_some();
         let mime = setting("responseMimeType", "response_mime_type").and_then(Value::as_str);
-        let mut text = String::new();
-        let mut tokens = 0;
-        collect(request.get("contents"), &mut text, &mut tokens);
-        collect(either(request, "systemInstruction", "system_instruction"), &mut text, &mut tokens);
+        let mut found = Collected::default();
+        found.take(request.get("contents"));
+        found.take(either(request, "systemInstruction", "system_instruction"));
+        let Collected { text, mut tokens, files } = found;
         let tools = request.get("tools").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         tokens += tools.iter().map(|tool| count_tokens(&tool.to_string())).sum::<u64>();
         let google = ["googleSearch", "google_search", "urlContext", "url_context"];
@@ -63,6 +65,7 @@ impl Prompt {
             thinks: budget.map_or(level || shows == Some(true), |budget| budget != 0),
             shows_thoughts: shows == Some(true),
             wants_json: mime == Some("application/json"),
+            files,
             uses_google_tools: tools
                 .iter()
                 .any(|tool| google.iter().any(|name| tool.get(name).is_some())),
@@ -110,8 +113,9 @@ impl Text {
         let Some(content) = request.get("content") else {
             return Err("* EmbedContentRequest.content: content is not specified\n".into());
         };
-        let (mut text, mut tokens) = (String::new(), 0);
-        collect(Some(content), &mut text, &mut tokens);
+        let mut found = Collected::default();
+        found.take(Some(content));
+        let Collected { text, tokens, .. } = found;
         let dimensions = either(request, "outputDimensionality", "output_dimensionality")
             .and_then(Value::as_u64);
         Ok(Self { tokens: tokens + count_tokens(&text), text, dimensions })
@@ -127,28 +131,42 @@ pub(crate) fn count_tokens(text: &str) -> u64 {
 }
 
 /// Google takes both spellings of a field (proto JSON).
-fn either<'a>(value: &'a Value, camel: &str, snake: &str) -> Option<&'a Value> {
+pub(crate) fn either<'a>(value: &'a Value, camel: &str, snake: &str) -> Option<&'a Value> {
     value.get(camel).or_else(|| value.get(snake))
 }
 
-/// Gathers texts, and 258 tokens for every piece of media, from anything made of parts.
-fn collect(value: Option<&Value>, text: &mut String, tokens: &mut u64) {
-    match value {
-        Some(Value::Array(values)) => {
-            values.iter().for_each(|value| collect(Some(value), text, tokens));
-        }
-        Some(Value::Object(fields)) => {
-            if let Some(Value::String(part)) = fields.get("text") {
-                if !text.is_empty() {
-                    text.push('\n');
+/// What stands in contents, parts and all that is made of them.
+#[derive(Default)]
+struct Collected {
+    text: String,
+    /// Of what is neither text nor a file: 258 for every piece of media that is sent along.
+    tokens: u64,
+    files: Vec<String>,
+}
+
+impl Collected {
+    fn take(&mut self, value: Option<&Value>) {
+        match value {
+            Some(Value::Array(values)) => {
+                values.iter().for_each(|value| self.take(Some(value)));
+            }
+            Some(part @ Value::Object(fields)) => {
+                if let Some(Value::String(text)) = fields.get("text") {
+                    if !self.text.is_empty() {
+                        self.text.push('\n');
+                    }
+                    self.text.push_str(text);
                 }
-                text.push_str(part);
+                if either(part, "inlineData", "inline_data").is_some() {
+                    self.tokens += 258;
+                }
+                if let Some(file) = either(part, "fileData", "file_data") {
+                    let uri = either(file, "fileUri", "file_uri").and_then(Value::as_str);
+                    self.files.push(uri.unwrap_or_default().to_owned());
+                }
+                self.take(fields.get("parts"));
             }
-            for media in ["inlineData", "inline_data", "fileData", "file_data"] {
-                *tokens += if fields.contains_key(media) { 258 } else { 0 };
-            }
-            collect(fields.get("parts"), text, tokens);
+            _ => {}
         }
-        _ => {}
     }
 }

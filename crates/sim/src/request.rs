@@ -1,4 +1,4 @@
-//! What arrives: a request, its credential, and the route it asks for.
+//! What arrives: a request and its credential.
 
 use std::fmt;
 
@@ -19,6 +19,8 @@ pub struct SimRequest {
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
+    /// Scheme and host, as in `http://127.0.0.1:8788`, when the target named them.
+    pub origin: Option<String>,
 }
 
 impl SimRequest {
@@ -27,11 +29,27 @@ impl SimRequest {
     /// A target that is no URL is kept as a path, and will be answered with 404.
     #[must_use]
     pub fn new(method: Method, target: &str, headers: HeaderMap, body: impl Into<Bytes>) -> Self {
-        let (path, query) = match target.parse::<Uri>() {
-            Ok(uri) => (uri.path().to_owned(), uri.query().unwrap_or_default().to_owned()),
-            Err(_) => (target.to_owned(), String::new()),
+        let Ok(uri) = target.parse::<Uri>() else {
+            let (path, query, origin) = (target.to_owned(), String::new(), None);
+            return Self { method, path, query, headers, body: body.into(), origin };
         };
-        Self { method, path, query, headers, body: body.into() }
+        let (path, query) = (uri.path().to_owned(), uri.query().unwrap_or_default().to_owned());
+        let origin =
+            uri.scheme().zip(uri.authority()).map(|(scheme, at)| format!("{scheme}://{at}"));
+        Self { method, path, query, headers, body: body.into(), origin }
+    }
+
+    /// Scheme and host of this world, as the caller sees it.
+    pub(crate) fn own_origin(&self) -> String {
+        if let Some(origin) = &self.origin {
+            return origin.clone();
+        }
+        format!("http://{}", self.header(header::HOST.as_str()).unwrap_or("sim.invalid"))
+    }
+
+    /// The first value of a header, if it is text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
     /// The first value of a query parameter, as sent.
@@ -46,7 +64,7 @@ impl SimRequest {
     /// # Errors
     /// None, several, or one of a form that native routes do not take.
     pub(crate) fn credential(&self) -> Result<&str, CredentialFault> {
-        let header = self.headers.get("x-goog-api-key").and_then(|value| value.to_str().ok());
+        let header = self.header("x-goog-api-key");
         let bearer = self.headers.contains_key(header::AUTHORIZATION);
         match (header, self.parameter("key"), bearer) {
             (Some(key), None, false) | (None, Some(key), false) if !key.is_empty() => Ok(key),
@@ -54,36 +72,6 @@ impl SimRequest {
             (None, None, true) => Err(CredentialFault::Bearer),
             _ => Err(CredentialFault::Several),
         }
-    }
-
-    /// What is asked for; `None` when there is no such path.
-    pub(crate) fn route(&self) -> Option<Route<'_>> {
-        let path = self.path.strip_prefix('/')?;
-        let (version, rest) = path.split_once('/')?;
-        if !matches!(version, "v1" | "v1beta" | "v1alpha") {
-            return None;
-        }
-        if rest == "models" {
-            return (self.method == Method::GET).then_some(Route::List);
-        }
-        let model = rest.strip_prefix("models/")?;
-        let Some((model, verb)) = split_verb(model) else {
-            let is_model = self.method == Method::GET && !model.contains('/');
-            return is_model.then_some(Route::Model { model });
-        };
-        if self.method != Method::POST || model.is_empty() || model.contains('/') {
-            return None;
-        }
-        let sse = self.parameter("alt") == Some("sse");
-        let verb = match verb {
-            "generateContent" => Verb::Generate,
-            "streamGenerateContent" => Verb::Stream { sse },
-            "countTokens" => Verb::CountTokens,
-            "embedContent" => Verb::Embed,
-            "batchEmbedContents" => Verb::BatchEmbed,
-            _ => return None,
-        };
-        Some(Route::Call { version, model, verb })
     }
 }
 
@@ -104,53 +92,9 @@ impl From<WireRequest> for SimRequest {
     }
 }
 
-/// The verb stands behind a colon, which some clients encode.
-fn split_verb(text: &str) -> Option<(&str, &str)> {
-    let encoded = || text.split_once("%3A").or_else(|| text.split_once("%3a"));
-    text.split_once(':').or_else(encoded)
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CredentialFault {
     None,
     Several,
     Bearer,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Route<'a> {
-    List,
-    Model { model: &'a str },
-    Call { version: &'a str, model: &'a str, verb: Verb },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verb {
-    Generate,
-    Stream { sse: bool },
-    CountTokens,
-    Embed,
-    BatchEmbed,
-}
-
-impl Verb {
-    pub(crate) const fn embeds(self) -> bool {
-        matches!(self, Self::Embed | Self::BatchEmbed)
-    }
-
-    /// A stream of JSON without `alt=sse` is one array, and so are its errors.
-    pub(crate) const fn errors_in_array(self) -> bool {
-        matches!(self, Self::Stream { sse: false })
-    }
-
-    /// The name in URLs and in `supportedGenerationMethods`.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Generate => "generateContent",
-            Self::Stream { .. } => "streamGenerateContent",
-            Self::CountTokens => "countTokens",
-            Self::Embed => "embedContent",
-            Self::BatchEmbed => "batchEmbedContents",
-        }
-    }
 }

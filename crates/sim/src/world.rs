@@ -1,6 +1,7 @@
 //! The simulated Google: every decision, and nothing that waits.
 
 mod call;
+mod files;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,9 +19,11 @@ use crate::{
         ConfigErrors, Faults, KeyState, Limits, ProjectConfig, ProjectState, SimConfig, UnknownKeys,
     },
     fault::{DrawFor, Draws, Fault},
+    files::Files,
     quota::{Bucket, Rules, day_number},
     reply::{HttpReply, JSON, Outcome, SimReply},
-    request::{CredentialFault, Route, SimRequest},
+    request::{CredentialFault, SimRequest},
+    route::{Route, Verb},
     stats::{BucketDay, Stats},
 };
 
@@ -46,7 +49,18 @@ pub struct World {
     /// By project, then by model.
     buckets: Vec<HashMap<String, BucketState>>,
     forced: VecDeque<Fault>,
+    files: Files,
+    /// How many chunks of uploads still arrive by half.
+    broken_uploads: usize,
     stats: Stats,
+}
+
+/// Whose request it is, once the key is in order.
+#[derive(Debug, Clone, Copy)]
+struct Caller {
+    fingerprint: Fingerprint,
+    /// Index into the configuration's projects.
+    project: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -85,16 +99,23 @@ impl World {
             keys,
             buckets: Vec::new(),
             forced: VecDeque::new(),
+            files: Files::default(),
+            broken_uploads: 0,
             stats: Stats::default(),
         })
     }
 
     /// Decides what happens to a request that arrives at `now`.
     pub fn handle(&mut self, request: &SimRequest, now: DateTime<Utc>) -> SimReply {
-        let Some(route) = request.route() else {
+        let Some(route) = Route::of(request) else {
             self.stats.note(None, None, &Outcome::NoSuchPath, Some(404), 0);
             return self.plain(bodies::html_404(), Outcome::NoSuchPath);
         };
+        if route == Route::Upload
+            && let Some(id) = request.parameter("upload_id")
+        {
+            return self.continue_upload(id, request, now);
+        }
         let in_array = matches!(route, Route::Call { verb, .. } if verb.errors_in_array());
         let key = match request.credential() {
             Ok(key) => key,
@@ -114,7 +135,11 @@ impl World {
         if let Some((cause, body)) = refusal {
             return self.turned_away(Some(fingerprint), cause, &body, in_array);
         }
+        let caller = Caller { fingerprint, project: known.project };
         match route {
+            Route::Upload => self.begin_upload(caller, request, now),
+            Route::Files => self.list_files(caller, request, now),
+            Route::File { id } => self.file(caller, id, request, now),
             Route::List => {
                 let size = request.parameter("pageSize").and_then(|size| size.parse().ok());
                 let page = answers::models(
@@ -130,8 +155,7 @@ impl World {
                     self.looked_up(fingerprint, &answers::model(model, config))
                 }
                 _ => {
-                    let body =
-                        bodies::model_not_found(model, "v1beta", crate::request::Verb::Generate);
+                    let body = bodies::model_not_found(model, "v1beta", Verb::Generate);
                     self.turned_away(Some(fingerprint), Cause::ModelNotFound, &body, false)
                 }
             },
@@ -194,6 +218,11 @@ impl World {
     /// Lets the next `times` calls that get so far meet `fault`, whatever the rates say.
     pub fn force(&mut self, fault: Fault, times: usize) {
         self.forced.extend(std::iter::repeat_n(fault, times));
+    }
+
+    /// Lets the connection break in the next `times` chunks of uploads, after half of the bytes were taken.
+    pub const fn break_uploads(&mut self, times: usize) {
+        self.broken_uploads += times;
     }
 
     /// How many answers a project can give for a model on its quota day `date`, at best: its requests per

@@ -216,6 +216,15 @@ fn faults() {
     }
 }
 
+/// Another project's file is the caller's mistake, not the key's: the pool must not retire the key
+/// (<https://github.com/snailyp/gemini-balance/issues/401>).
+#[test]
+fn a_foreign_file_is_no_fault_of_the_key() {
+    let mut world = common::world(Limits::new());
+    let verdict = agreed(&mut world, &common::get("/v1/files/x", &key(1)), Cause::BadRequest);
+    assert!(!verdict.key_is_dead);
+}
+
 #[test]
 fn bare_refusals_tell_nothing() {
     let faults = Faults { bare_429: 1.0, ..Faults::default() };

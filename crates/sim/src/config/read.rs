@@ -6,7 +6,9 @@ use keywheel_core::{ApiKey, Tier, scrub::scrub};
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::{Faults, KeyConfig, KeyState, Limits, ModelConfig, ProjectConfig, SimConfig, check};
+use super::{
+    Faults, FilesConfig, KeyConfig, KeyState, Limits, ModelConfig, ProjectConfig, SimConfig, check,
+};
 
 /// All that is wrong with a configuration, each fault with its place. Never holds a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,8 +67,24 @@ fn config(mut at: Section<'_>) -> SimConfig {
     if let Some(section) = at.section("faults") {
         config.faults = rates(at.open(section, "faults"));
     }
+    if let Some(section) = at.section("files") {
+        config.files = files(at.open(section, "files"));
+    }
     at.end();
     config
+}
+
+fn files(mut at: Section<'_>) -> FilesConfig {
+    let mut files = FilesConfig::default();
+    if let Some(hours) = at.take::<u32>("lifetime_hours") {
+        files.lifetime = Duration::from_secs(u64::from(hours) * 3_600);
+    }
+    if let Some(ms) = at.take("processing_ms") {
+        files.processing = Duration::from_millis(ms);
+    }
+    at.set("chunk_bytes", &mut files.chunk_bytes);
+    at.end();
+    files
 }
 
 #[derive(serde::Deserialize)]

@@ -16,7 +16,7 @@ use crate::{
     prompt::{self, Prompt, Text},
     quota::{Ask, Violation},
     reply::{HttpReply, JSON, Outcome, Piece, SSE, SimReply},
-    request::Verb,
+    route::Verb,
 };
 
 /// A call whose key is in order.
@@ -53,8 +53,8 @@ impl Decision {
 enum Asked {
     Text(Box<Prompt>),
     Vectors(Vec<Text>),
-    /// 400, with this text.
-    Nonsense(String),
+    /// Nothing that can be answered.
+    Refused(Cause, Box<ErrorBody>),
 }
 
 impl Asked {
@@ -64,7 +64,9 @@ impl Asked {
         } else {
             Prompt::read(call.body).map(|prompt| Self::Text(Box::new(prompt)))
         };
-        read.unwrap_or_else(Self::Nonsense)
+        read.unwrap_or_else(|message| {
+            Self::Refused(Cause::BadRequest, Box::new(bodies::bad_request(message)))
+        })
     }
 
     /// Every text of a batch is a request. A request that makes no sense is one too.
@@ -75,7 +77,7 @@ impl Asked {
                 requests: texts.len() as u64,
                 tokens: texts.iter().map(|text| text.tokens).sum(),
             },
-            Self::Nonsense(_) => Ask { requests: 1, tokens: 0 },
+            Self::Refused(..) => Ask { requests: 1, tokens: 0 },
         }
     }
 }
@@ -129,7 +131,7 @@ impl World {
             Some(fault) => return Decision::fault(fault, &bodies::bare_429(), call, 0),
             None => {}
         }
-        let asked = Asked::read(call);
+        let asked = self.with_objects(call, Asked::read(call), now_ms);
         if call.verb == Verb::CountTokens {
             return count_tokens(call, &asked);
         }
@@ -151,6 +153,16 @@ impl World {
         state.counted += 1;
         let fault = self.forced_or(false, |draws| draws.on_counted(DrawFor { number, ..arrival }));
         self.counted(call, &model, &asked, fault, ask.requests)
+    }
+
+    /// Looks up what a prompt only names.
+    fn with_objects(&self, call: &Call<'_>, asked: Asked, now_ms: i64) -> Asked {
+        let Asked::Text(mut prompt) = asked else { return asked };
+        match self.file_tokens(call.project, &prompt.files, from_unix_ms(now_ms)) {
+            Ok(tokens) => prompt.tokens += tokens,
+            Err(body) => return Asked::Refused(Cause::BadRequest, Box::new(body)),
+        }
+        Asked::Text(prompt)
     }
 
     /// The next forced fault if it is of this kind, else what is drawn.
@@ -255,9 +267,8 @@ impl World {
             _ => {}
         }
         let (tokens, value) = match asked {
-            Asked::Nonsense(message) => {
-                let body = bodies::bad_request(message.as_str());
-                return Decision::error(Cause::BadRequest, &body, call, counted);
+            Asked::Refused(cause, body) => {
+                return Decision::error(*cause, body, call, counted);
             }
             Asked::Text(prompt) => {
                 let answer = Answer::new(call.model, model, prompt);
@@ -347,10 +358,7 @@ fn count_tokens(call: &Call<'_>, asked: &Asked) -> Decision {
             let http = Some(HttpReply::whole(200, JSON, body));
             Decision { http, outcome: Outcome::Served, counted: 0 }
         }
-        Asked::Nonsense(message) => {
-            let body = bodies::bad_request(message.as_str());
-            Decision::error(Cause::BadRequest, &body, call, 0)
-        }
+        Asked::Refused(cause, body) => Decision::error(*cause, body, call, 0),
         Asked::Vectors(_) => unreachable!("countTokens is not read as an embedding"),
     }
 }
