@@ -1,5 +1,6 @@
-//! What the examples share: a small simulated world, and how moments are printed.
+//! What the examples share: small simulated worlds, and how moments are printed.
 
 pub mod demo;
 pub mod live;
 pub mod show;
+pub mod stand;
