@@ -1,7 +1,7 @@
 //! A small web app: it answers by model while it can, and with its own words and the moment of return when not.
 //!
-//! `cargo run --release --example axum_app` serves it over a simulator with a quota of three questions; `-- --live`
-//! uses your own keys; `-- --ask N` asks itself N times and stops.
+//! `cargo run --release --example axum_app` serves it over a simulator with a quota of three questions;
+//! `-- --ask N` asks itself N times and stops.
 
 use axum::{
     Router,
@@ -22,9 +22,6 @@ use tokio::net::TcpListener;
 
 #[derive(Parser)]
 struct Args {
-    /// Use the keys of the environment or .env, and Google.
-    #[arg(long)]
-    live: bool,
     /// Ask itself so many times, print the pages, and stop.
     #[arg(long, value_name = "N")]
     ask: Option<usize>,
@@ -39,8 +36,8 @@ struct Asked {
 async fn main() -> Result<(), Failure> {
     let args = Args::parse();
     let stand = Stand::start(3, |_| Limits::new().rpd(1)).await?;
-    let builder = if args.live { Gemini::builder() } else { stand.client() };
-    let gemini = builder
+    let gemini = stand
+        .client() // in a program of your own: Gemini::builder()
         .on_exhausted(|spent| async move {
             spent.next_available_at().map(|at| format!("I am resting until {}.", show::moment(at)))
         })
