@@ -1,0 +1,96 @@
+//! Whose budget it is.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ErrorKind, LedgerError};
+
+/// The name of an account: an app, a job, a team. 1 to 128 bytes without control characters and
+/// without white space at either end.
+///
+/// ```
+/// use keywheel_ledger::AccountId;
+///
+/// let account: AccountId = "triage".parse()?;
+/// assert_eq!(account.as_str(), "triage");
+/// assert!(AccountId::new("").is_err());
+/// # Ok::<(), keywheel_ledger::LedgerError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AccountId(Arc<str>);
+
+impl AccountId {
+    /// The account called `name`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for a name that is empty, too long, or hard to see.
+    pub fn new(name: &str) -> Result<Self, LedgerError> {
+        check_name("an account's name", name).map(Self)
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// `name` as it is kept, if it can be told from others by eye. `what` names it in the error.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<Arc<str>, LedgerError> {
+    let fault = if name.is_empty() {
+        "is empty"
+    } else if name.len() > 128 {
+        "is longer than 128 bytes"
+    } else if name.chars().any(char::is_control) {
+        "has a control character inside"
+    } else if name.trim() != name {
+        "has white space at an end"
+    } else {
+        return Ok(name.into());
+    };
+    Err(LedgerError::new(ErrorKind::Invalid, format!("{what} {fault}")))
+}
+
+impl fmt::Debug for AccountId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for AccountId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for AccountId {
+    type Err = LedgerError;
+
+    fn from_str(name: &str) -> Result<Self, LedgerError> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<&str> for AccountId {
+    type Error = LedgerError;
+
+    fn try_from(name: &str) -> Result<Self, LedgerError> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<String> for AccountId {
+    type Error = LedgerError;
+
+    fn try_from(name: String) -> Result<Self, LedgerError> {
+        Self::new(&name)
+    }
+}
+
+impl From<AccountId> for String {
+    fn from(account: AccountId) -> Self {
+        account.as_str().into()
+    }
+}

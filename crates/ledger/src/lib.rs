@@ -1,0 +1,44 @@
+//! A budget for tokens and calls: reserve before spending, settle after, sweep what crashed.
+//!
+//! One row for each reservation, charged at its estimate until it is settled. `docs/ledger.md` has
+//! the contract for people; this is the map for readers of the code.
+//!
+//! | to know | look in |
+//! |---|---|
+//! | who may use how much | [`rules`] |
+//! | what is asked, answered, and kept of it | [`ask`], [`answer`], [`row`] |
+//! | why an ask was refused, what settling and sweeping change | [`decide`] (pure functions) |
+//! | what an attempt is charged | [`mod@charge`] (one pure function) |
+//! | the sums that limits are compared with | [`total`], [`audit`] |
+//! | what a store has to do | [`store`] |
+//! | where a ledger lies | [`storage`] |
+
+pub mod account;
+pub mod amount;
+pub mod answer;
+pub mod ask;
+pub mod audit;
+pub mod charge;
+pub mod decide;
+mod error;
+pub mod row;
+pub mod rules;
+pub mod storage;
+pub mod store;
+pub mod total;
+
+pub use keywheel_core::{Fingerprint, Usage};
+
+pub use account::AccountId;
+pub use amount::{Amount, LARGEST, Unit};
+pub use answer::{Denied, Replayed, Settled, SettledHow};
+pub use ask::{Ask, Estimate, Idempotency, Reservation};
+pub use audit::{AuditReport, Mismatch};
+pub use charge::Outcome;
+pub use decide::{Charge, Settlement};
+pub use error::{ErrorKind, LedgerError};
+pub use row::{Row, RowId, RowState};
+pub use rules::{AccountRules, DEFAULT_MAX_OUTPUT, LedgerRules, Limit, Overcommitment, Period};
+pub use storage::{Durability, StorageInfo, StorageKind};
+pub use store::{LedgerStore, MemoryStore, Reserving, RowQuery, StoreInfo};
+pub use total::{Change, Delta, Scope, Span, Sum, Total, TotalKey};

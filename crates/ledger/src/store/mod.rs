@@ -1,0 +1,180 @@
+//! What a ledger asks of the place where it keeps its rows.
+
+use std::{fmt, future::Future, pin::Pin, time::Duration};
+
+use chrono::{DateTime, Utc};
+use keywheel_core::Fingerprint;
+
+use crate::{
+    AccountId, AuditReport, Denied, LedgerError, Replayed, Reservation, Row, RowId, RowState,
+    Settled, Settlement, StorageInfo, Total, TotalKey,
+};
+
+mod memory;
+
+pub use memory::MemoryStore;
+
+/// A future that a store returns. Boxed, so that stores can be used behind `dyn`.
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, LedgerError>> + Send + 'a>>;
+
+/// The most rows that one [`sweep`](LedgerStore::sweep) or [`prune`](LedgerStore::prune) touches.
+pub const BATCH: usize = 1_000;
+
+/// Keeps rows and totals.
+///
+/// A store decides nothing: inside its transaction it reads what a function of
+/// [`decide`](crate::decide) needs, calls it, and writes what comes back. The suite in
+/// `conformance` (a feature) is the contract as tests.
+///
+/// # Contract
+///
+/// - Every operation is one transaction, isolated from all others on the same ledger, in this
+///   process and in others: all of it is written or nothing. What was read to decide did not change
+///   before the decision is written.
+/// - An operation that returns `Ok` is durable: it survives `kill -9` and, where the storage does
+///   too, a power cut. One that returns an error was not written, or it cannot be told; the store
+///   reads anew before it decides again.
+/// - Denials and repeats are values and write nothing.
+/// - Time comes in as an argument. It may step backwards; nothing panics, no total turns negative.
+///
+/// # Cancel safety
+///
+/// Any future may be dropped at any await. A reservation whose caller is gone before the answer is
+/// handed over is not written, or is [abandoned](crate::decide::abandon) soon after; at the latest
+/// the sweep ends it. A settlement or turnover that was handed over is applied although nobody hears
+/// of it; a turnover's next row is abandoned then.
+pub trait LedgerStore: fmt::Debug + Send + Sync {
+    /// Where it lies, and how much it holds.
+    fn info(&self) -> StoreFuture<'_, StoreInfo>;
+
+    /// Reserves, if every limit lets it through.
+    ///
+    /// With an idempotency key: [`repeats`](crate::decide::repeats) is asked first, with the newest
+    /// row of the account with that key. Then [`reserve`](crate::decide::reserve).
+    fn reserve(&self, reservation: Reservation) -> StoreFuture<'_, Reserving>;
+
+    /// Settles a row: [`settle`](crate::decide::settle).
+    ///
+    /// # Errors
+    /// [`UnknownId`](crate::ErrorKind::UnknownId) if no row has this id, nonce included.
+    fn settle(&self, settlement: Settlement) -> StoreFuture<'_, Settled>;
+
+    /// Settles one row and reserves another: [`turn_over`](crate::decide::turn_over).
+    fn turn_over(
+        &self,
+        settlement: Settlement,
+        next: Reservation,
+    ) -> StoreFuture<'_, (Settled, Reserving)>;
+
+    /// Notes that the row's holder is alive ([`renew`](crate::decide::renew)) and says where the row
+    /// is in its life.
+    fn renew(&self, id: RowId, now: DateTime<Utc>) -> StoreFuture<'_, RowState>;
+
+    /// Ends open rows whose holders have been silent for longer than `age`
+    /// ([`sweep`](crate::decide::sweep)) and returns them as they are now: at most [`BATCH`], oldest
+    /// first. Fewer than that: none is left. Of two sweepers each row is returned to one.
+    fn sweep(&self, now: DateTime<Utc>, age: Duration) -> StoreFuture<'_, Vec<Row>>;
+
+    /// Removes rows that [`prune`](crate::decide::prune) lets go: at most [`BATCH`]. Returns how many
+    /// it removed; fewer than [`BATCH`]: none is left.
+    fn prune(&self, now: DateTime<Utc>, keep: Duration) -> StoreFuture<'_, usize>;
+
+    /// Where these totals stand, in the order of the keys and in one snapshot. One that was never
+    /// written is [`Total::default`].
+    fn totals(&self, keys: Vec<TotalKey>) -> StoreFuture<'_, Vec<Total>>;
+
+    /// The rows that `query` asks for, in the order of their ids.
+    fn rows(&self, query: RowQuery) -> StoreFuture<'_, Vec<Row>>;
+
+    /// The newest `count` rows that were answered with usage, newest first: what the correction of
+    /// estimates is rebuilt from.
+    fn recent(&self, count: usize) -> StoreFuture<'_, Vec<Row>>;
+
+    /// Compares the rows with every total, in one snapshot, with an
+    /// [`Auditor`](crate::audit::Auditor).
+    fn audit(&self) -> StoreFuture<'_, AuditReport>;
+}
+
+/// What became of a reservation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Reserving {
+    /// The row that was written.
+    Granted(Box<Row>),
+    /// A limit does not let it through.
+    Denied(Denied),
+    /// It was made before.
+    Replayed(Replayed),
+}
+
+/// What a store says about itself.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct StoreInfo {
+    /// Where it lies.
+    pub storage: StorageInfo,
+    /// How many rows it holds.
+    pub rows: u64,
+    /// How many of them are open.
+    pub open: u64,
+}
+
+/// Which rows are asked for. Everything that is `None` lets every row through.
+///
+/// ```
+/// use keywheel_ledger::{RowQuery, RowState};
+///
+/// let swept = RowQuery { state: Some(RowState::Swept), ..RowQuery::default() };
+/// assert_eq!(swept.limit, 1_000);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowQuery {
+    /// Of this account.
+    pub account: Option<AccountId>,
+    /// Of this model.
+    pub model: Option<String>,
+    /// With this key.
+    pub key: Option<Fingerprint>,
+    /// In this state.
+    pub state: Option<RowState>,
+    /// With this request id.
+    pub request_id: Option<String>,
+    /// Reserved at this moment or later.
+    pub from: Option<DateTime<Utc>>,
+    /// Reserved before this moment.
+    pub until: Option<DateTime<Utc>>,
+    /// With a place after this one ([`RowId::seq`]): the last row of the page before.
+    pub after: u64,
+    /// At most so many. Defaults to 1,000.
+    pub limit: usize,
+}
+
+impl Default for RowQuery {
+    fn default() -> Self {
+        Self {
+            account: None,
+            model: None,
+            key: None,
+            state: None,
+            request_id: None,
+            from: None,
+            until: None,
+            after: 0,
+            limit: 1_000,
+        }
+    }
+}
+
+impl RowQuery {
+    /// Whether `row` is asked for, apart from the limit.
+    #[must_use]
+    pub fn matches(&self, row: &Row) -> bool {
+        self.account.as_ref().is_none_or(|account| *account == row.account)
+            && self.model.as_ref().is_none_or(|model| **model == *row.model)
+            && self.key.is_none_or(|key| row.key == Some(key))
+            && self.state.is_none_or(|state| state == row.state)
+            && self.request_id.as_ref().is_none_or(|id| *id == row.request_id)
+            && self.from.is_none_or(|from| row.reserved_at >= from)
+            && self.until.is_none_or(|until| row.reserved_at < until)
+            && row.id.seq > self.after
+    }
+}
