@@ -314,6 +314,7 @@ impl GeminiBuilder {
             on_exhausted: self.on_exhausted,
             key_notes,
             key_sources,
+            turns: Arc::default(),
         });
         Ok(if self.daily_checks { gemini.with_checks() } else { gemini })
     }

@@ -15,6 +15,7 @@ use crate::{
     Error, GeminiBuilder, GeminiStream, Reply, RetryConfig, attempt,
     checks::{self, Checks},
     degrade::OnExhausted,
+    turns::{StepRecorder, TurnBook},
 };
 
 /// A Gemini client over a pool of keys. Cheap to clone; clones share the pool.
@@ -35,6 +36,8 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Gemini {
     pub(crate) inner: Arc<Inner>,
+    /// Counts what this client does, for the step of a turn.
+    recorder: Option<Arc<StepRecorder>>,
     /// Ends with the last clone of this client.
     _checks: Option<Arc<Checks>>,
 }
@@ -50,6 +53,7 @@ pub(crate) struct Inner {
     pub(crate) on_exhausted: Option<OnExhausted>,
     pub(crate) key_notes: Vec<KeyNote>,
     pub(crate) key_sources: Vec<KeySource>,
+    pub(crate) turns: Arc<TurnBook>,
 }
 
 /// What a call takes from the client unless it says otherwise.
@@ -105,11 +109,20 @@ impl Gemini {
     }
 
     pub(crate) fn from_inner(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner), _checks: None }
+        Self { inner: Arc::new(inner), recorder: None, _checks: None }
     }
 
     pub(crate) fn with_checks(self) -> Self {
         Self { _checks: Checks::start(&self.inner).map(Arc::new), ..self }
+    }
+
+    /// The same client, counting for `recorder`.
+    pub(crate) fn recording(&self, recorder: Arc<StepRecorder>) -> Self {
+        Self { recorder: Some(recorder), ..self.clone() }
+    }
+
+    pub(crate) fn turn_book(&self) -> &Arc<TurnBook> {
+        &self.inner.turns
     }
 
     /// One answer from `model`. Await it, or set something first: `.deadline(…)`, `.allow_paid()`.
@@ -226,7 +239,8 @@ impl Gemini {
 
     pub(crate) fn options(&self) -> CallOptions {
         let Defaults { deadline, stream_end, .. } = self.inner.defaults;
-        CallOptions { deadline, stream_end, allow_paid: false, owner: None }
+        let recorder = self.recorder.clone();
+        CallOptions { deadline, stream_end, allow_paid: false, owner: None, recorder }
     }
 }
 
@@ -249,6 +263,8 @@ pub(crate) struct CallOptions {
     pub(crate) allow_paid: bool,
     /// The one quota project that can serve, since what the request names is its own.
     pub(crate) owner: Option<Arc<str>>,
+    /// Told of every request that is sent.
+    pub(crate) recorder: Option<Arc<StepRecorder>>,
 }
 
 macro_rules! call_options {
@@ -256,7 +272,7 @@ macro_rules! call_options {
         impl $name {
             /// How long this call may take in all, from when it is first awaited to the end of its answer or
             /// stream. Defaults to the client's deadline.
-            pub const fn deadline(mut self, deadline: Duration) -> Self {
+            pub const fn deadline(mut self, deadline: std::time::Duration) -> Self {
                 self.options.deadline = Some(deadline);
                 self.options.stream_end = Some(deadline);
                 self
@@ -270,7 +286,7 @@ macro_rules! call_options {
             }
 
             /// Lets this call use a key marked as paid where free keys would take longer than
-            /// [`overflow_after`](GeminiBuilder::overflow_after), or than the deadline allows. Defaults to no.
+            /// [`overflow_after`](crate::GeminiBuilder::overflow_after), or than the deadline allows. Defaults to no.
             pub const fn allow_paid(mut self) -> Self {
                 self.options.allow_paid = true;
                 self

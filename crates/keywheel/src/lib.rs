@@ -25,6 +25,7 @@
 
 mod attempt;
 mod builder;
+mod calls;
 mod checks;
 mod config;
 mod degrade;
@@ -32,6 +33,7 @@ mod error;
 mod gemini;
 mod reply;
 mod time;
+mod turns;
 mod weigh;
 
 pub use keywheel_core::{
@@ -55,6 +57,7 @@ pub use keywheel_provider::{
     testing,
 };
 
+pub use self::calls::embed;
 pub use self::{
     attempt::{GeminiStream, RetryConfig, refusal},
     builder::GeminiBuilder,
@@ -63,6 +66,7 @@ pub use self::{
     error::{Error, Rejected},
     gemini::{Gemini, Generate, Stream},
     reply::{Attempt, Reply},
+    turns::{ModelUse, StepReport, StepUse, Turn, TurnReport},
 };
 
 #[cfg(doctest)]

@@ -280,6 +280,15 @@ impl Pool {
         self.core.limits(&self.model(&model.into()))
     }
 
+    /// How many requests were counted in the present quota day, all quota projects and processes together, by model.
+    /// Models that were never asked are left out.
+    ///
+    /// Costs one lock for each model and a look at each of its buckets.
+    #[must_use]
+    pub fn day_counts(&self) -> Vec<(Arc<str>, u64)> {
+        self.core.day_counts()
+    }
+
     /// The state file this pool shares with others; `None` for state in memory, or none at all. What else should
     /// outlive the process can be kept beside it.
     #[must_use]

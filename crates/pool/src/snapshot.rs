@@ -98,6 +98,21 @@ impl Core {
         limits.collect()
     }
 
+    pub(crate) fn day_counts(&self) -> Vec<(Arc<str>, u64)> {
+        let now_ms = self.state.clock.unix_ms();
+        let count = |pool: Arc<ModelPool>| {
+            let mut model = self.state.enter(&pool, now_ms);
+            let day = *model.day();
+            let counts = model.buckets.iter_mut().map(|bucket| {
+                bucket.advance(now_ms, &day);
+                bucket.day.used().requests
+            });
+            let count = counts.fold(0, u64::saturating_add);
+            (Arc::clone(&pool.name), count)
+        };
+        self.state.all_models().into_iter().map(count).filter(|(_, count)| *count > 0).collect()
+    }
+
     fn state_status(&self) -> StateStatus {
         let health = self.persister.health();
         StateStatus {
