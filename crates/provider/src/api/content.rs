@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
 use serde_json::{Map, Value, json, value::RawValue};
 
@@ -73,6 +74,19 @@ impl Part {
         Self { json: json!({ "text": text }).into(), text: Some(text), thought: false }
     }
 
+    /// A file's bytes with their media type: a picture, a PDF, a recording. At most 100 MB in one request.
+    ///
+    /// ```
+    /// use keywheel_provider::api::Part;
+    ///
+    /// let part = Part::from_bytes("image/png", &[0x89, b'P', b'N', b'G']);
+    /// assert_eq!(part.json().get(), r#"{"inlineData":{"mimeType":"image/png","data":"iVBORw=="}}"#);
+    /// ```
+    #[must_use]
+    pub fn from_bytes(mime_type: impl Into<String>, bytes: &[u8]) -> Self {
+        Self::from_blob(&Blob { mime_type: mime_type.into(), data: BASE64_STANDARD.encode(bytes) })
+    }
+
     /// A file's bytes, already in base64, with their media type.
     #[must_use]
     pub fn from_blob(blob: &Blob) -> Self {
@@ -85,7 +99,14 @@ impl Part {
         Self::wrap("fileData", file)
     }
 
-    /// The result of a function the model called.
+    /// A function call that a model made elsewhere. One of this model's own goes back as it came, in its
+    /// [`content`](super::GenerateResponse::content): it has a signature.
+    #[must_use]
+    pub fn from_function_call(call: &FunctionCall) -> Self {
+        Self::wrap("functionCall", call)
+    }
+
+    /// The result of a function the model called; [`FunctionCall::respond`] makes it of the call.
     #[must_use]
     pub fn from_function_response(response: &FunctionResponse) -> Self {
         Self::wrap("functionResponse", response)
@@ -144,6 +165,18 @@ impl Part {
     #[must_use]
     pub fn function_response(&self) -> Option<FunctionResponse> {
         self.field(&["functionResponse", "function_response"])
+    }
+
+    /// Code that the model wrote and ran, with the tool for that.
+    #[must_use]
+    pub fn executable_code(&self) -> Option<ExecutableCode> {
+        self.field(&["executableCode", "executable_code"])
+    }
+
+    /// What came of such code.
+    #[must_use]
+    pub fn code_execution_result(&self) -> Option<CodeExecutionResult> {
+        self.field(&["codeExecutionResult", "code_execution_result"])
     }
 
     /// The whole part as it came: the way to kinds of parts that have no method here.
@@ -246,6 +279,24 @@ impl FunctionCall {
     pub fn args<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.args.as_ref().map_or("{}", Json::get))
     }
+
+    /// The result of this call, an object, as a part for the user's next turn.
+    ///
+    /// ```
+    /// use keywheel_provider::api::FunctionCall;
+    /// use serde_json::json;
+    ///
+    /// let call = FunctionCall { id: Some("c1".into()), name: "now".into(), args: None };
+    /// assert_eq!(
+    ///     call.respond(json!({"hour": 7})).json().get(),
+    ///     r#"{"functionResponse":{"id":"c1","name":"now","response":{"hour":7}}}"#,
+    /// );
+    /// ```
+    #[must_use]
+    pub fn respond(&self, result: impl Into<Json>) -> Part {
+        let (id, name) = (self.id.clone(), self.name.clone());
+        Part::from_function_response(&FunctionResponse { id, name, response: result.into() })
+    }
 }
 
 /// The result of a function that the model called.
@@ -258,4 +309,24 @@ pub struct FunctionResponse {
     pub name: String,
     /// Its result, an object.
     pub response: Json,
+}
+
+/// Code that the model wrote and ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecutableCode {
+    /// `PYTHON`.
+    #[serde(default)]
+    pub language: String,
+    /// The code.
+    pub code: String,
+}
+
+/// What came of code that the model ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeExecutionResult {
+    /// `OUTCOME_OK`, `OUTCOME_FAILED`, `OUTCOME_DEADLINE_EXCEEDED`.
+    pub outcome: String,
+    /// What it printed, or why it failed.
+    #[serde(default)]
+    pub output: String,
 }

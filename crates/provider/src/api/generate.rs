@@ -4,8 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    Content, Part,
+    Content, FunctionCalling, FunctionDeclaration, GenerationConfig, Part, SafetySetting,
+    ThinkingConfig, ThinkingLevel, Tool,
     json::{Json, null_is_default},
+    tools,
 };
 
 /// A request for an answer: `generateContent` and `streamGenerateContent`.
@@ -51,7 +53,11 @@ pub struct GenerateRequest {
     /// A cache to build on. Only keys of the quota project that made it can use it.
     #[serde(alias = "cached_content", default, skip_serializing_if = "Option::is_none")]
     pub cached_content: Option<String>,
-    /// Fields that this version does not name.
+    /// Goes on with an answer that ended for [`FinishReason::Continuation`](super::FinishReason);
+    /// [`continued`](Self::continued) sets it.
+    #[serde(alias = "continuation_token", default, skip_serializing_if = "Option::is_none")]
+    pub continuation_token: Option<String>,
+    /// Fields that this version does not name: `serviceTier`, `store`, `labels`.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
 }
@@ -78,10 +84,33 @@ impl GenerateRequest {
         self
     }
 
-    /// Adds a tool, as JSON: `{"functionDeclarations": […]}`, `{"googleSearch": {}}`.
+    /// Adds a tool: a [`Tool`], or JSON such as `{"googleSearch": {}}`.
     #[must_use]
     pub fn with_tool(mut self, tool: impl Into<Json>) -> Self {
         self.tools.push(tool.into());
+        self
+    }
+
+    /// Adds functions that the model may ask to have called.
+    ///
+    /// ```
+    /// use keywheel_provider::api::{FunctionDeclaration, GenerateRequest};
+    ///
+    /// let request = GenerateRequest::from("Is it late?").with_functions([FunctionDeclaration::new("now", "The time")]);
+    /// assert_eq!(
+    ///     request.tools[0].get(),
+    ///     r#"{"functionDeclarations":[{"name":"now","description":"The time"}]}"#,
+    /// );
+    /// ```
+    #[must_use]
+    pub fn with_functions(self, functions: impl IntoIterator<Item = FunctionDeclaration>) -> Self {
+        self.with_tool(Tool::functions(functions))
+    }
+
+    /// Sets whether and which functions are called. Whatever else `tool_config` holds stays.
+    #[must_use]
+    pub fn with_function_calling(mut self, calling: FunctionCalling) -> Self {
+        self.tool_config = Some(tools::with_function_calling(self.tool_config.as_ref(), &calling));
         self
     }
 
@@ -101,6 +130,44 @@ impl GenerateRequest {
         self
     }
 
+    /// Sets how many answers to give. Each costs its own tokens.
+    #[must_use]
+    pub fn with_candidate_count(mut self, count: u32) -> Self {
+        self.config().candidate_count = Some(count);
+        self
+    }
+
+    /// Sets the texts that end the answer, at most 5.
+    #[must_use]
+    pub fn with_stop_sequences(
+        mut self,
+        texts: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        self.config().stop_sequences = texts.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets the seed of the randomness.
+    #[must_use]
+    pub fn with_seed(mut self, seed: i64) -> Self {
+        self.config().seed = Some(seed);
+        self
+    }
+
+    /// Sets nucleus sampling.
+    #[must_use]
+    pub fn with_top_p(mut self, top_p: f64) -> Self {
+        self.config().top_p = Some(top_p);
+        self
+    }
+
+    /// Sets among how many of the most likely tokens one is chosen.
+    #[must_use]
+    pub fn with_top_k(mut self, top_k: f64) -> Self {
+        self.config().top_k = Some(top_k);
+        self
+    }
+
     /// Sets how much the model may think.
     #[must_use]
     pub fn with_thinking(mut self, thinking: ThinkingConfig) -> Self {
@@ -108,12 +175,55 @@ impl GenerateRequest {
         self
     }
 
-    /// Asks for an answer in JSON of the given schema (a subset of OpenAPI 3.0).
+    /// Sets how hard the model may think. Takes the place of a budget, which excludes a level.
+    #[must_use]
+    pub fn with_thinking_level(mut self, level: ThinkingLevel) -> Self {
+        let thinking = self.config().thinking_config.get_or_insert_default();
+        thinking.thinking_level = Some(level);
+        thinking.thinking_budget = None;
+        self
+    }
+
+    /// Asks for an answer in JSON of the given JSON schema, the usual form (`"type": "object"`).
+    ///
+    /// Takes the place of a schema in Google's form, which it excludes.
+    ///
+    /// ```
+    /// use keywheel_provider::api::GenerateRequest;
+    /// use serde_json::json;
+    ///
+    /// let request = GenerateRequest::from("Pick one").with_json_schema(json!({"enum": ["a", "b"]}));
+    /// let config = serde_json::to_value(request.generation_config).unwrap();
+    /// let expected = json!({"responseMimeType": "application/json", "responseJsonSchema": {"enum": ["a", "b"]}});
+    /// assert_eq!(config, expected);
+    /// ```
     #[must_use]
     pub fn with_json_schema(mut self, schema: impl Into<Json>) -> Self {
         let config = self.config();
         config.response_mime_type = Some("application/json".to_owned());
+        config.response_json_schema = Some(schema.into());
+        config.response_schema = None;
+        self
+    }
+
+    /// Asks for an answer in JSON of a schema in Google's form, a subset of OpenAPI 3.0
+    /// (`"type": "OBJECT"`).
+    ///
+    /// Takes the place of a JSON schema, which it excludes.
+    #[must_use]
+    pub fn with_response_schema(mut self, schema: impl Into<Json>) -> Self {
+        let config = self.config();
+        config.response_mime_type = Some("application/json".to_owned());
         config.response_schema = Some(schema.into());
+        config.response_json_schema = None;
+        self
+    }
+
+    /// Builds on a cache, `cachedContents/…`. It belongs to one quota project and one model, and system
+    /// instruction and tools have to be in the cache.
+    #[must_use]
+    pub fn with_cached_content(mut self, name: impl Into<String>) -> Self {
+        self.cached_content = Some(name.into());
         self
     }
 
@@ -156,95 +266,4 @@ impl From<Vec<Content>> for GenerateRequest {
     fn from(contents: Vec<Content>) -> Self {
         Self::new(contents)
     }
-}
-
-/// How to answer.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct GenerationConfig {
-    /// The most tokens of the answer. Thinking counts inside it.
-    #[serde(alias = "max_output_tokens", default, skip_serializing_if = "Option::is_none")]
-    pub max_output_tokens: Option<u32>,
-    /// How many answers to give. Defaults to 1.
-    #[serde(alias = "candidate_count", default, skip_serializing_if = "Option::is_none")]
-    pub candidate_count: Option<u32>,
-    /// Texts that end the answer.
-    #[serde(
-        alias = "stop_sequences",
-        default,
-        deserialize_with = "null_is_default",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub stop_sequences: Vec<String>,
-    /// Randomness, 0 to 2.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub temperature: Option<f64>,
-    /// Nucleus sampling.
-    #[serde(alias = "top_p", default, skip_serializing_if = "Option::is_none")]
-    pub top_p: Option<f64>,
-    /// Sampling among the most likely tokens.
-    #[serde(alias = "top_k", default, skip_serializing_if = "Option::is_none")]
-    pub top_k: Option<f64>,
-    /// Seed of the randomness.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seed: Option<i64>,
-    /// `application/json` for an answer in JSON.
-    #[serde(alias = "response_mime_type", default, skip_serializing_if = "Option::is_none")]
-    pub response_mime_type: Option<String>,
-    /// The schema of such an answer, in Google's form.
-    #[serde(alias = "response_schema", default, skip_serializing_if = "Option::is_none")]
-    pub response_schema: Option<Json>,
-    /// The same as a JSON schema.
-    #[serde(alias = "response_json_schema", default, skip_serializing_if = "Option::is_none")]
-    pub response_json_schema: Option<Json>,
-    /// How much to think.
-    #[serde(alias = "thinking_config", default, skip_serializing_if = "Option::is_none")]
-    pub thinking_config: Option<ThinkingConfig>,
-    /// Fields that this version does not name.
-    #[serde(flatten)]
-    pub extra: Map<String, Value>,
-}
-
-/// How much to think.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ThinkingConfig {
-    /// Whether summaries of the thinking come with the answer.
-    #[serde(alias = "include_thoughts", default, skip_serializing_if = "Option::is_none")]
-    pub include_thoughts: Option<bool>,
-    /// Tokens to think with: 0 turns it off, -1 leaves it to the model.
-    #[serde(alias = "thinking_budget", default, skip_serializing_if = "Option::is_none")]
-    pub thinking_budget: Option<i32>,
-    /// `MINIMAL`, `LOW`, `MEDIUM`, `HIGH`, `XHIGH`; models know different ones.
-    #[serde(alias = "thinking_level", default, skip_serializing_if = "Option::is_none")]
-    pub thinking_level: Option<String>,
-    /// Fields that this version does not name.
-    #[serde(flatten)]
-    pub extra: Map<String, Value>,
-}
-
-impl ThinkingConfig {
-    /// No thinking, where the model allows it.
-    #[must_use]
-    pub fn off() -> Self {
-        Self::budget(0)
-    }
-
-    /// At most `tokens` of thinking.
-    #[must_use]
-    pub fn budget(tokens: i32) -> Self {
-        Self { thinking_budget: Some(tokens), ..Self::default() }
-    }
-}
-
-/// What to block, by category.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SafetySetting {
-    /// `HARM_CATEGORY_…`.
-    pub category: String,
-    /// `BLOCK_NONE`, `BLOCK_ONLY_HIGH`, ….
-    pub threshold: String,
-    /// Fields that this version does not name.
-    #[serde(flatten)]
-    pub extra: Map<String, Value>,
 }

@@ -7,7 +7,9 @@
 //! Field names: <https://ai.google.dev/api/generate-content>.
 
 mod caches;
+mod config;
 mod content;
+mod continuation;
 mod count;
 mod embed;
 mod files;
@@ -16,19 +18,27 @@ mod json;
 mod models;
 mod open_enum;
 mod response;
+mod safety;
+mod tools;
 mod upload;
 
 pub use caches::{CacheExpiry, CachedContent, CachedContentList};
-pub use content::{Blob, Content, FileData, FunctionCall, FunctionResponse, Part};
+pub use config::{GenerationConfig, ThinkingConfig, ThinkingLevel};
+pub use content::{
+    Blob, CodeExecutionResult, Content, ExecutableCode, FileData, FunctionCall, FunctionResponse,
+    Part,
+};
 pub use count::TokenCount;
 pub use embed::{
     BatchEmbedRequest, BatchEmbedResponse, EmbedRequest, EmbedResponse, Embedding, TaskType,
 };
 pub use files::{File, FileEnvelope, FileList, FileState, file_name};
-pub use generate::{GenerateRequest, GenerationConfig, SafetySetting, ThinkingConfig};
+pub use generate::GenerateRequest;
 pub use json::Json;
 pub use models::{Model, ModelList};
-pub use response::{Candidate, FinishReason, GenerateResponse, PromptFeedback};
+pub use response::{Candidate, FinishReason, GenerateResponse, ModelStatus, PromptFeedback};
+pub use safety::{BlockThreshold, HarmCategory, SafetySetting};
+pub use tools::{FunctionCalling, FunctionDeclaration, FunctionMode, Tool};
 pub use upload::{CHUNK_BYTES, Upload, UploadError, UploadStep};
 
 #[cfg(test)]

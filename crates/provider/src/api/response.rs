@@ -35,6 +35,9 @@ pub struct GenerateResponse {
     /// What Google calls this answer.
     #[serde(alias = "response_id", default, skip_serializing_if = "Option::is_none")]
     pub response_id: Option<String>,
+    /// How far the model is on its way from preview to retirement.
+    #[serde(alias = "model_status", default, skip_serializing_if = "Option::is_none")]
+    pub model_status: Option<ModelStatus>,
     /// Fields that this version does not name.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -105,6 +108,10 @@ pub struct Candidate {
     /// Which of several answers this is. Absent means the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
+    /// Stands for the place where the answer can be gone on with, in base64. It may come before the
+    /// end of a stream, too.
+    #[serde(alias = "continuation_token", default, skip_serializing_if = "Option::is_none")]
+    pub continuation_token: Option<String>,
     /// Fields that this version does not name: ratings, citations, grounding.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -117,6 +124,24 @@ pub struct PromptFeedback {
     /// Why it was refused.
     #[serde(alias = "block_reason", default, skip_serializing_if = "Option::is_none")]
     pub block_reason: Option<String>,
+    /// Fields that this version does not name.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+/// How far a model is on its way from preview to retirement.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelStatus {
+    /// The same in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// `PREVIEW`, `STABLE`, `RETIRING`, ….
+    #[serde(alias = "model_stage", default, skip_serializing_if = "Option::is_none")]
+    pub model_stage: Option<String>,
+    /// When it goes, as RFC 3339.
+    #[serde(alias = "retirement_time", default, skip_serializing_if = "Option::is_none")]
+    pub retirement_time: Option<String>,
     /// Fields that this version does not name.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -166,7 +191,7 @@ open_enum! {
         /// A filter of the account's own blocked it.
         ModelArmor = "MODEL_ARMOR",
         /// The limit of one request was reached; the candidate holds a token to go on with:
-        /// `GenerateRequest::continued`.
+        /// [`GenerateRequest::continued`](super::GenerateRequest::continued).
         Continuation = "CONTINUATION",
         /// The account is limited for breaking a policy: look after the project.
         PupLimitedDisabled = "PUP_LIMITED_DISABLED",
