@@ -84,6 +84,15 @@ pub enum Error {
         /// What the provider said, where it said something.
         verdict: Option<Box<Verdict>>,
     },
+    /// Only some of the texts of a call have their vectors. Go on from `done` with
+    /// [`Embed::resume`](crate::embed::Embed::resume) when what stands in the way is gone.
+    #[error("{done}: {source}")]
+    Incomplete {
+        /// The vectors that are there.
+        done: Box<crate::embed::Partial>,
+        /// What stood in the way of the others. Tells when to go on, where time is the answer.
+        source: Box<Self>,
+    },
     /// A reply that claims success, in a form that this version does not know. It was counted and is not retried:
     /// it would come again.
     #[error("{reason}")]
@@ -109,6 +118,7 @@ impl Error {
             Self::NoKeys { exhausted, .. }
             | Self::AllKeysDead { exhausted, .. }
             | Self::Exhausted { exhausted, .. } => Some(exhausted),
+            Self::Incomplete { source, .. } => source.exhausted(),
             _ => None,
         }
     }
@@ -134,6 +144,7 @@ impl Error {
             | Self::UpstreamDown { attempts, .. }
             | Self::Unreadable { attempts, .. }
             | Self::DeadlineReached { attempts } => attempts,
+            Self::Incomplete { source, .. } => source.attempts(),
             _ => &[],
         }
     }

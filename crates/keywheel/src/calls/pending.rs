@@ -1,0 +1,54 @@
+//! A call with nothing to set but how long it may take and who may pay.
+
+use std::{fmt, future::IntoFuture, sync::Arc};
+
+use futures_util::future::BoxFuture;
+
+use crate::{
+    Error, Gemini,
+    gemini::{CallOptions, Inner, call_options},
+};
+
+/// A call that has not begun. Await it, or set something first: `.deadline(…)`, `.allow_paid()`.
+#[must_use = "a call does nothing until it is awaited"]
+pub struct Pending<T> {
+    inner: Arc<Inner>,
+    options: CallOptions,
+    run: Box<Run<T>>,
+}
+
+type Run<T> = dyn FnOnce(Arc<Inner>, CallOptions) -> BoxFuture<'static, Result<T, Error>> + Send;
+
+call_options!(Pending<T>);
+
+impl<T> Pending<T> {
+    /// A call of `gemini` that does `run` when it is awaited.
+    pub(super) fn new<F>(
+        gemini: &Gemini,
+        run: impl FnOnce(Arc<Inner>, CallOptions) -> F + Send + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        Self {
+            inner: Arc::clone(&gemini.inner),
+            options: gemini.options(),
+            run: Box::new(move |inner, options| Box::pin(run(inner, options))),
+        }
+    }
+}
+
+impl<T> IntoFuture for Pending<T> {
+    type Output = Result<T, Error>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        (self.run)(self.inner, self.options)
+    }
+}
+
+impl<T> fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("options", &self.options).finish_non_exhaustive()
+    }
+}
