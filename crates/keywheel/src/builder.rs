@@ -20,7 +20,7 @@ use keywheel_provider::{
 };
 
 use crate::{
-    Degraded, Error, Gemini, OutOfQuota, RetryConfig,
+    Degraded, Error, Gemini, OutOfQuota, Owners, RetryConfig,
     attempt::Paces,
     config::{self, Environment},
     degrade::OnExhausted,
@@ -306,6 +306,7 @@ impl GeminiBuilder {
         };
         let gemini = Gemini::from_inner(Inner {
             clock: Arc::clone(pool.clock()),
+            owners: Owners::open(pool.state_file(), Arc::clone(pool.clock())),
             pool,
             upstream,
             defaults: self.defaults,

@@ -12,7 +12,7 @@ use keywheel_pool::{
 use keywheel_provider::{api::GenerateRequest, upstream::Upstream};
 
 use crate::{
-    Error, GeminiBuilder, GeminiStream, Reply, RetryConfig, attempt,
+    Error, GeminiBuilder, GeminiStream, Owners, Reply, RetryConfig, attempt,
     checks::{self, Checks},
     degrade::OnExhausted,
     turns::{StepRecorder, TurnBook},
@@ -54,6 +54,7 @@ pub(crate) struct Inner {
     pub(crate) key_notes: Vec<KeyNote>,
     pub(crate) key_sources: Vec<KeySource>,
     pub(crate) turns: Arc<TurnBook>,
+    pub(crate) owners: Owners,
 }
 
 /// What a call takes from the client unless it says otherwise.
@@ -195,6 +196,12 @@ impl Gemini {
         &self.inner.pool
     }
 
+    /// Which quota project made which file or cache: kept beside the pool's state file.
+    #[must_use]
+    pub fn owners(&self) -> &Owners {
+        &self.inner.owners
+    }
+
     /// A snapshot of keys, limits, cooldowns and counts. Holds no secret.
     #[must_use]
     pub fn status(&self) -> PoolStatus {
@@ -268,8 +275,8 @@ pub(crate) struct CallOptions {
 }
 
 macro_rules! call_options {
-    ($name:ident) => {
-        impl $name {
+    ($name:ident $(<$t:ident>)?) => {
+        impl $(<$t>)? $name $(<$t>)? {
             /// How long this call may take in all, from when it is first awaited to the end of its answer or
             /// stream. Defaults to the client's deadline.
             pub const fn deadline(mut self, deadline: std::time::Duration) -> Self {
@@ -308,6 +315,12 @@ pub struct Generate {
 pub(crate) use call_options;
 call_options!(Generate);
 
+impl Generate {
+    pub(crate) fn with_options(self, options: CallOptions) -> Self {
+        Self { options, ..self }
+    }
+}
+
 impl IntoFuture for Generate {
     type Output = Result<Reply, Error>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
@@ -328,6 +341,12 @@ pub struct Stream {
 }
 
 call_options!(Stream);
+
+impl Stream {
+    pub(crate) fn with_options(self, options: CallOptions) -> Self {
+        Self { options, ..self }
+    }
+}
 
 impl IntoFuture for Stream {
     type Output = Result<GeminiStream, Error>;

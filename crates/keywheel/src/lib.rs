@@ -24,6 +24,7 @@
 //! | how to test your own program without a network | [`testing`], [`ManualClock`] |
 
 mod attempt;
+mod blocking;
 mod builder;
 mod calls;
 mod checks;
@@ -31,6 +32,7 @@ mod config;
 mod degrade;
 mod error;
 mod gemini;
+mod owners;
 mod reply;
 mod time;
 mod turns;
@@ -57,7 +59,11 @@ pub use keywheel_provider::{
     testing,
 };
 
-pub use self::calls::embed;
+pub use self::calls::{
+    Pending,
+    chat::{self, Chat},
+    embed,
+};
 pub use self::{
     attempt::{GeminiStream, RetryConfig, refusal},
     builder::GeminiBuilder,
@@ -65,6 +71,7 @@ pub use self::{
     degrade::{Degraded, OutOfQuota},
     error::{Error, Rejected},
     gemini::{Gemini, Generate, Stream},
+    owners::Owners,
     reply::{Attempt, Reply},
     turns::{ModelUse, StepReport, StepUse, Turn, TurnReport},
 };

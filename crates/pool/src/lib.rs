@@ -10,6 +10,7 @@
 //! | how to ask for a key, and what comes back | [`Pool`], [`Ask`], [`Lease`], [`Exhausted`] |
 //! | when a limit comes back, and how to say it for another provider | [`reset`] |
 //! | what the pool knows now | [`status`] |
+//! | how to keep something else beside the state file | [`durable`] |
 //! | what is decided, and by which rule | `cooldown`, `window`, `state::bucket` (pure functions) |
 //! | whose turn it is | `state::model`, `state::lane`, `wait` |
 
@@ -17,6 +18,7 @@ mod ask;
 mod builder;
 mod cooldown;
 mod core;
+pub mod durable;
 mod error;
 mod hint;
 pub mod keys;

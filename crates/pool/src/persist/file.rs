@@ -1,10 +1,9 @@
 //! Reads and replaces the file itself.
 
 use std::{
-    ffi::OsString,
     fmt,
     fs::{self, File},
-    io::{self, BufWriter, Read, Write},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -13,10 +12,9 @@ use serde::Deserialize;
 use super::{
     format::{StateFile, VERSION},
     layout,
-    location::{NO_FILE, usable},
     record::Room,
-    time::At,
 };
+use crate::durable::{self, Raw, missing_is_none};
 
 /// Larger files than this are not ours: 10,000 keys with 5 models each make 30 MB.
 const MOST_BYTES: u64 = 1 << 30;
@@ -65,6 +63,17 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// Only unix tells files apart by more than what `stat` says everywhere, so only there it is kept open.
+    #[cfg_attr(not(unix), expect(unused_variables, reason = "closed here"))]
+    fn of(found: &fs::Metadata, file: File) -> Self {
+        Self {
+            stamp: Stamp::of(found),
+            overflowed: false,
+            #[cfg(unix)]
+            _pin: file,
+        }
+    }
+
     /// Whether the file is still this one.
     pub(super) fn is(&self, stamp: &Stamp) -> bool {
         self.stamp == *stamp
@@ -91,7 +100,7 @@ impl Files {
 
     /// The lock around read-merge-write.
     pub(super) fn lock(&self) -> PathBuf {
-        sibling(&self.path, ".lock")
+        durable::sibling(&self.path, ".lock")
     }
 
     /// Makes the folder, for its owner alone.
@@ -99,15 +108,7 @@ impl Files {
     /// # Errors
     /// When it is not there and cannot be made.
     pub(super) fn make_folder(&self) -> io::Result<()> {
-        let folder = self.folder();
-        if folder.is_dir() {
-            return Ok(());
-        }
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(folder)
+        durable::make_folder(&self.path)
     }
 
     /// Which version of the file is there; `None`: none.
@@ -123,28 +124,12 @@ impl Files {
     /// # Errors
     /// When it is there and cannot be read. It must not be replaced then.
     pub(super) fn read(&self) -> io::Result<Found> {
-        // Before opening: opening a pipe would wait for its other end.
-        usable(&self.path).map_err(io::Error::other)?;
-        let Some(mut file) = missing_is_none(File::open(&self.path))? else {
-            return Ok(Found::Missing);
+        let (text, file, found) = match durable::read(&self.path, MOST_BYTES)? {
+            Raw::Missing => return Ok(Found::Missing),
+            Raw::Huge => return Ok(Found::Bad(Fault::Huge)),
+            Raw::Text { text, file, found } => (text, file, found),
         };
-        let found = file.metadata()?;
-        // And after, or it might have been replaced in between.
-        if !found.is_file() {
-            return Err(io::Error::other(NO_FILE));
-        }
-        if found.len() > MOST_BYTES {
-            return Ok(Found::Bad(Fault::Huge));
-        }
-        let mut text = Vec::with_capacity(usize::try_from(found.len()).unwrap_or(0) + 1);
-        // What grows while it is read is read to its end at first sight, no further.
-        (&mut file).take(MOST_BYTES).read_to_end(&mut text)?;
-        let seen = Seen {
-            stamp: Stamp::of(&found),
-            overflowed: false,
-            #[cfg(unix)]
-            _pin: file,
-        };
+        let seen = Seen::of(&found, file);
         let parsed = parse(&text);
         let seen = Seen { overflowed: Room::overflowed(), ..seen };
         Ok(parsed.map_or_else(Found::Bad, |state| Found::Good(Box::new(state), seen)))
@@ -156,12 +141,14 @@ impl Files {
     /// # Errors
     /// Whatever the disk says; the old file is still there then.
     pub(super) fn replace(&self, state: &StateFile) -> io::Result<Seen> {
-        let temporary = sibling(&self.path, ".tmp");
-        let written = self.write(state, &temporary);
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written
+        let written = durable::replace(&self.path, |file| layout::write(state, file))?;
+        durable::sync_folder(&self.path)?;
+        Ok(Seen {
+            stamp: Stamp::of(&written.found),
+            overflowed: false,
+            #[cfg(unix)]
+            _pin: written.file,
+        })
     }
 
     /// Moves what stands in the file's place to `pool.json.bad-<time>`. Only under the lock.
@@ -169,18 +156,7 @@ impl Files {
     /// # Errors
     /// When it cannot be moved.
     pub(super) fn keep_aside(&self, now_ms: i64) -> io::Result<PathBuf> {
-        // Colons are not allowed in names on Windows.
-        let time = At(now_ms.div_euclid(1_000) * 1_000).to_string().replace([':', '-'], "");
-        let mut kept = sibling(&self.path, &format!(".bad-{time}"));
-        for attempt in 2.. {
-            if fs::symlink_metadata(&kept).is_err() {
-                break;
-            }
-            kept = sibling(&self.path, &format!(".bad-{time}-{attempt}"));
-        }
-        fs::rename(&self.path, &kept)?;
-        self.sync_folder()?;
-        Ok(kept)
+        durable::keep_aside(&self.path, now_ms)
     }
 
     /// Ids of the writers that have a sign of life beside the file, held or not.
@@ -188,59 +164,13 @@ impl Files {
         let Some(name) = self.path.file_name().and_then(|name| name.to_str()) else {
             return Vec::new();
         };
-        let entries = fs::read_dir(self.folder()).into_iter().flatten().flatten();
+        let entries = fs::read_dir(durable::folder(&self.path)).into_iter().flatten().flatten();
         let writers = entries.filter_map(|entry| {
             let sibling = entry.file_name();
             let writer = sibling.to_str()?.strip_prefix(name)?.strip_prefix('.')?;
             writer.strip_suffix(".live").map(Box::from)
         });
         writers.collect()
-    }
-
-    fn write(&self, state: &StateFile, temporary: &Path) -> io::Result<Seen> {
-        // Left by a writer that was killed; under the lock nobody else can be using it.
-        missing_is_none(fs::remove_file(temporary))?;
-        let mut options = File::options();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(temporary)?;
-        let mut buffer = BufWriter::with_capacity(1 << 16, file);
-        layout::write(state, &mut buffer)?;
-        let mut file = buffer.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.flush()?;
-        file.sync_all()?;
-        let stamp = Stamp::of(&file.metadata()?);
-        #[cfg(not(unix))]
-        drop(file);
-        fs::rename(temporary, &self.path)?;
-        self.sync_folder()?;
-        Ok(Seen {
-            stamp,
-            overflowed: false,
-            #[cfg(unix)]
-            _pin: file,
-        })
-    }
-
-    fn folder(&self) -> &Path {
-        self.path.parent().unwrap_or(Path::new("."))
-    }
-
-    /// Makes a rename durable.
-    #[cfg(unix)]
-    fn sync_folder(&self) -> io::Result<()> {
-        match File::open(self.folder())?.sync_all() {
-            // Some file systems cannot, and need not.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
-            done => done,
-        }
-    }
-
-    /// Folders cannot be opened here; the file system's journal has to do.
-    #[cfg(not(unix))]
-    fn sync_folder(&self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -306,19 +236,4 @@ pub(crate) fn parse(text: &[u8]) -> Result<StateFile, Fault> {
         serde_json::error::Category::Data => Fault::Foreign(error.line(), error.column()),
         _ => Fault::Torn(error.line(), error.column()),
     })
-}
-
-/// The file beside `path` that is called the same with `ending`.
-pub(super) fn sibling(path: &Path, ending: &str) -> PathBuf {
-    let mut name: OsString = path.file_name().unwrap_or_default().to_owned();
-    name.push(ending);
-    path.with_file_name(name)
-}
-
-fn missing_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
 }

@@ -13,7 +13,7 @@ const VARIABLE: &str = "KEYWHEEL_STATE";
 /// How the file is called where only its folder is named.
 const NAME: &str = "pool.json";
 /// What is wrong with what is neither file nor folder.
-pub(super) const NO_FILE: &str = "is a device, pipe or socket; a file is wanted";
+pub(crate) const NO_FILE: &str = "is a device, pipe or socket; a file is wanted";
 /// More links than this in a row are a loop.
 const MOST_LINKS: usize = 40;
 
@@ -74,7 +74,7 @@ fn follow(path: PathBuf) -> PathBuf {
 
 /// Only regular files, and links to them, are read and replaced: never a device (`/dev/null`), a
 /// pipe, or a folder.
-pub(super) fn usable(path: &Path) -> Result<(), String> {
+pub(crate) fn usable(path: &Path) -> Result<(), String> {
     if path.file_name().is_none() {
         return Err("names no file".to_owned());
     }

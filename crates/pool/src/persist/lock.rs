@@ -19,7 +19,7 @@ const PAUSES_MS: (u64, u64) = (1, 4);
 
 /// Held while it lives.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(crate) struct Lock {
     _file: File,
 }
 
@@ -29,7 +29,7 @@ impl Lock {
     ///
     /// # Errors
     /// When the lock file cannot be made or locked at all.
-    pub(super) fn take(
+    pub(crate) fn take(
         path: &Path,
         patience: Duration,
         stop: impl Fn() -> bool,
@@ -67,7 +67,7 @@ pub(super) struct Live {
 impl Live {
     /// The file that `writer` holds, for the state file at `state`.
     pub(super) fn path(state: &Path, writer: &str) -> PathBuf {
-        super::file::sibling(state, &format!(".{writer}.live"))
+        crate::durable::sibling(state, &format!(".{writer}.live"))
     }
 
     /// Makes and locks the file. Only under the main lock, so that nobody finds it made and not yet

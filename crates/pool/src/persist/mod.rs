@@ -51,6 +51,8 @@ pub(crate) use {
         Boundary, BucketEntry, BucketKey, CooldownEntry, Cooldowns, LimitEntry, Quarantine,
         StateFile, Use,
     },
+    location::{NO_FILE, usable},
+    lock::Lock,
     persister::Persister,
     time::At,
     words::WaitSource,
