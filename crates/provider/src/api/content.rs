@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
 use serde_json::{Map, Value, json, value::RawValue};
 
@@ -84,7 +87,7 @@ impl Part {
     /// ```
     #[must_use]
     pub fn from_bytes(mime_type: impl Into<String>, bytes: &[u8]) -> Self {
-        Self::from_blob(&Blob { mime_type: mime_type.into(), data: BASE64_STANDARD.encode(bytes) })
+        Self::from_blob(&Blob { mime_type: mime_type.into(), data: STANDARD.encode(bytes) })
     }
 
     /// A file's bytes, already in base64, with their media type.
@@ -245,6 +248,29 @@ pub struct Blob {
     /// The bytes in base64.
     pub data: String,
 }
+
+impl Blob {
+    /// The bytes. `None` if they are not in base64; both of its alphabets are understood.
+    ///
+    /// ```
+    /// use keywheel_provider::api::Blob;
+    ///
+    /// let blob = |data: &str| Blob { mime_type: "image/png".into(), data: data.into() };
+    /// assert_eq!(blob("AAH+/w==").bytes(), Some(vec![0, 1, 254, 255]));
+    /// assert_eq!(blob("AAH-_w").bytes(), blob("AAH+/w==").bytes());
+    /// ```
+    #[must_use]
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        let engine = if self.data.contains(['-', '_']) { &URL_SAFE } else { &STANDARD };
+        engine.decode(&self.data).ok()
+    }
+}
+
+/// Google's clients write base64 with padding and without.
+const LENIENT: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
 /// A file that was uploaded before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,27 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::json::{Json, null_is_default};
+use super::{
+    Content, GenerateRequest,
+    json::{Json, null_is_default},
+};
+
+/// What `countTokens` is asked: a whole request, or contents alone.
+///
+/// [`Call::count_tokens`](crate::upstream::Call::count_tokens) writes one; this type reads them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CountRequest {
+    /// What to count, if it is nothing but contents.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub contents: Vec<Content>,
+    /// What to count. Names its model in its `extra`.
+    #[serde(alias = "generate_content_request", default, skip_serializing_if = "Option::is_none")]
+    pub generate_content_request: Option<GenerateRequest>,
+    /// Fields that this version does not name.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
 
 /// The answer of `countTokens`: free, and the same count that `generateContent` would report.
 ///

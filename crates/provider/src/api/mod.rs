@@ -28,7 +28,7 @@ pub use content::{
     Blob, CodeExecutionResult, Content, ExecutableCode, FileData, FunctionCall, FunctionResponse,
     Part,
 };
-pub use count::TokenCount;
+pub use count::{CountRequest, TokenCount};
 pub use embed::{
     BatchEmbedRequest, BatchEmbedResponse, EmbedRequest, EmbedResponse, Embedding, TaskType,
 };
