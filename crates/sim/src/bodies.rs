@@ -13,7 +13,10 @@ use crate::{
     route::Verb,
 };
 
-pub(crate) use objects::{already_exists, file_forbidden, file_not_active, no_such_upload};
+pub(crate) use objects::{
+    already_exists, cache_forbidden, cache_of_other_model, cache_too_small, cache_with_settings,
+    caches_not_free, file_forbidden, file_not_active, no_such_upload,
+};
 pub(crate) use quota::QuotaRefusal;
 
 /// The simulated machine's address, from the block set aside for documentation.
@@ -264,6 +267,11 @@ pub(crate) fn model_closed(model: &str) -> ErrorBody {
 /// The request is at fault.
 pub(crate) fn bad_request(message: impl Into<String>) -> ErrorBody {
     ErrorBody::new(400, "INVALID_ARGUMENT", message)
+}
+
+/// A token that continues nothing of this project's. No public reply is known.
+pub(crate) fn wrong_continuation() -> ErrorBody {
+    bad_request("The continuation token is invalid or does not belong to this request.")
 }
 
 /// A quota that is not named (066).

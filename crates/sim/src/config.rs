@@ -3,6 +3,8 @@
 mod check;
 mod faults;
 mod files;
+mod model;
+mod outage;
 mod read;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -12,6 +14,8 @@ use keywheel_core::{ApiKey, Tier, quota_day::PACIFIC};
 
 pub use faults::Faults;
 pub use files::FilesConfig;
+pub use model::{ModelConfig, Signatures};
+pub use outage::Outage;
 pub use read::ConfigErrors;
 
 /// Everything a [`World`](crate::World) is made of. Built in code or read from TOML.
@@ -45,8 +49,12 @@ pub struct SimConfig {
     pub projects: Vec<ProjectConfig>,
     /// What goes wrong, and how often. Default nothing.
     pub faults: Faults,
+    /// When models are down. Default never.
+    pub outages: Vec<Outage>,
     /// How uploaded files are kept.
     pub files: FilesConfig,
+    /// The smallest prompt that can be cached, in tokens. Default 1,024.
+    pub cache_min_tokens: u64,
 }
 
 impl Default for SimConfig {
@@ -61,7 +69,9 @@ impl Default for SimConfig {
             models: BTreeMap::new(),
             projects: Vec::new(),
             faults: Faults::default(),
+            outages: Vec::new(),
             files: FilesConfig::default(),
+            cache_min_tokens: 1_024,
         }
     }
 }
@@ -91,6 +101,13 @@ impl SimConfig {
     #[must_use]
     pub fn with_faults(mut self, faults: Faults) -> Self {
         self.faults = faults;
+        self
+    }
+
+    /// Adds a time in which a model is down.
+    #[must_use]
+    pub fn with_outage(mut self, outage: Outage) -> Self {
+        self.outages.push(outage);
         self
     }
 
@@ -222,70 +239,6 @@ impl Limits {
     }
 }
 
-/// One model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelConfig {
-    /// The name that refusals use, often another than the one asked for. Default the same.
-    pub internal_name: Option<String>,
-    /// True for embedding models. Default false.
-    pub embeds: bool,
-    /// What free projects may spend on it.
-    pub free: Limits,
-    /// What paid projects may spend on it.
-    pub paid: Limits,
-    /// The longest prompt, in tokens. Default 1,048,576.
-    pub input_token_limit: u64,
-    /// The longest answer, in tokens, thinking included. Default 65,536.
-    pub output_token_limit: u64,
-    /// The length of the vectors of an embedding model. Default 768.
-    pub dimensions: u64,
-}
-
-impl ModelConfig {
-    /// A model that answers with text; free projects get `free` of it, paid ones have no limits.
-    #[must_use]
-    pub const fn free(free: Limits) -> Self {
-        Self {
-            internal_name: None,
-            embeds: false,
-            free,
-            paid: Limits::new(),
-            input_token_limit: 1_048_576,
-            output_token_limit: 65_536,
-            dimensions: 768,
-        }
-    }
-
-    /// A model that free projects get nothing of.
-    #[must_use]
-    pub const fn paid_only() -> Self {
-        Self::free(Limits::nothing())
-    }
-
-    /// An embedding model.
-    #[must_use]
-    pub const fn embedding(free: Limits) -> Self {
-        let mut model = Self::free(free);
-        model.embeds = true;
-        model.input_token_limit = 2_048;
-        model
-    }
-
-    /// Sets what paid projects may spend on it.
-    #[must_use]
-    pub const fn with_paid(mut self, paid: Limits) -> Self {
-        self.paid = paid;
-        self
-    }
-
-    /// Sets the name that refusals use.
-    #[must_use]
-    pub fn with_internal_name(mut self, name: impl Into<String>) -> Self {
-        self.internal_name = Some(name.into());
-        self
-    }
-}
-
 /// One quota project and its keys.
 #[derive(Debug, Clone)]
 pub struct ProjectConfig {
@@ -305,6 +258,8 @@ pub struct ProjectConfig {
     pub closed_models: Vec<String>,
     /// True when requests with search or URL tools are refused, as on the free tier. Default false.
     pub refuses_tools: bool,
+    /// True when it may cache nothing, as on the free tier of most models. Default false.
+    pub refuses_caches: bool,
     /// Limits of its own, by model, in place of the model's.
     pub limits: BTreeMap<String, Limits>,
     /// Its keys. They share its quota.
@@ -325,6 +280,7 @@ impl ProjectConfig {
             reset_late_s: 0,
             closed_models: Vec::new(),
             refuses_tools: false,
+            refuses_caches: false,
             limits: BTreeMap::new(),
             keys: Vec::new(),
         }

@@ -1,6 +1,6 @@
 //! One fault, and which request meets it.
 
-use crate::{config::Faults, random};
+use crate::{answer::AnswerKind, config::Faults, random};
 
 /// What goes wrong with a request. The rates stand in [`Faults`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,6 +25,17 @@ pub enum Fault {
     ErrorFirst,
     /// A stream has an error after some text. Other replies are not touched.
     ErrorMidway,
+    /// A 200 with no body at all.
+    EmptyBody,
+    /// A 200 with a candidate that has neither content nor fault.
+    NoContent,
+    /// A 200 with thoughts and no answer. A success.
+    ThoughtOnly,
+    /// A 200 without candidates: the prompt was blocked. A success.
+    Blocked,
+    /// A stream ends in the middle of a function call, or of its last event when it has none. Other replies
+    /// are not touched.
+    CutCall,
     /// A 429 without details, though no limit was met. Not counted.
     Spurious429,
     /// No connection. Not counted.
@@ -38,8 +49,21 @@ impl Fault {
     }
 
     /// True when nobody gets a whole answer, streamed or not.
-    pub(crate) const fn spoils_unary(self) -> bool {
-        !matches!(self, Self::Cut | Self::ErrorFirst | Self::ErrorMidway)
+    pub(crate) fn spoils_unary(&self) -> bool {
+        let of_streams = [Self::Cut, Self::CutCall, Self::ErrorFirst, Self::ErrorMidway];
+        let successes = [Self::ThoughtOnly, Self::Blocked];
+        let mut harmless = of_streams.iter().chain(&successes);
+        !harmless.any(|fault| fault == self)
+    }
+
+    /// The answer that it makes of the usual one; a success, but for [`NoContent`](Self::NoContent).
+    pub(crate) const fn answer(self) -> AnswerKind {
+        match self {
+            Self::ThoughtOnly => AnswerKind::ThoughtOnly,
+            Self::Blocked => AnswerKind::Blocked,
+            Self::NoContent => AnswerKind::NoContent,
+            _ => AnswerKind::Usual,
+        }
     }
 }
 

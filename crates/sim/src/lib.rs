@@ -27,12 +27,15 @@
 //! # });
 //! ```
 
+mod answer;
 mod answers;
 mod bodies;
+mod caches;
 pub mod config;
 pub mod day;
 pub mod fault;
 mod files;
+mod opaque;
 mod prompt;
 pub mod quota;
 mod random;
@@ -47,8 +50,8 @@ mod transport;
 pub mod world;
 
 pub use config::{
-    ConfigErrors, DayHint, Faults, FilesConfig, KeyConfig, KeyState, Limits, ModelConfig,
-    ProjectConfig, ProjectState, SimConfig, UnknownKeys, Windows,
+    ConfigErrors, DayHint, Faults, FilesConfig, KeyConfig, KeyState, Limits, ModelConfig, Outage,
+    ProjectConfig, ProjectState, Signatures, SimConfig, UnknownKeys, Windows,
 };
 pub use fault::Fault;
 pub use reply::{HttpReply, Outcome, Piece, SimReply};

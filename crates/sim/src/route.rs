@@ -22,6 +22,10 @@ pub(crate) enum Route<'a> {
     File {
         id: &'a str,
     },
+    Caches,
+    Cache {
+        id: &'a str,
+    },
 }
 
 impl<'a> Route<'a> {
@@ -41,6 +45,14 @@ impl<'a> Route<'a> {
             ("files", Some(id)) if is_id(id) => {
                 let known = request.method == Method::GET || request.method == Method::DELETE;
                 known.then_some(Self::File { id })
+            }
+            ("cachedContents", None) => {
+                let known = request.method == Method::GET || request.method == Method::POST;
+                known.then_some(Self::Caches)
+            }
+            ("cachedContents", Some(id)) if is_id(id) => {
+                let known = [Method::GET, Method::PATCH, Method::DELETE];
+                known.contains(&request.method).then_some(Self::Cache { id })
             }
             _ => None,
         }
@@ -71,10 +83,14 @@ impl<'a> Route<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Generate,
-    Stream { sse: bool },
+    Stream {
+        sse: bool,
+    },
     CountTokens,
     Embed,
     BatchEmbed,
+    /// Not a call of the model, but an error names it like one.
+    CreateCache,
 }
 
 impl Verb {
@@ -95,6 +111,7 @@ impl Verb {
             Self::CountTokens => "countTokens",
             Self::Embed => "embedContent",
             Self::BatchEmbed => "batchEmbedContents",
+            Self::CreateCache => "createCachedContent",
         }
     }
 }

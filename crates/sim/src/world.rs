@@ -1,5 +1,6 @@
 //! The simulated Google: every decision, and nothing that waits.
 
+mod caches;
 mod call;
 mod files;
 
@@ -15,8 +16,10 @@ use keywheel_core::{Cause, Fingerprint};
 use crate::{
     answers, bodies,
     bodies::ErrorBody,
+    caches::Caches,
     config::{
-        ConfigErrors, Faults, KeyState, Limits, ProjectConfig, ProjectState, SimConfig, UnknownKeys,
+        ConfigErrors, Faults, KeyState, Limits, Outage, ProjectConfig, ProjectState, SimConfig,
+        UnknownKeys,
     },
     fault::{DrawFor, Draws, Fault},
     files::Files,
@@ -50,6 +53,7 @@ pub struct World {
     buckets: Vec<HashMap<String, BucketState>>,
     forced: VecDeque<Fault>,
     files: Files,
+    caches: Caches,
     /// How many chunks of uploads still arrive by half.
     broken_uploads: usize,
     stats: Stats,
@@ -100,6 +104,7 @@ impl World {
             buckets: Vec::new(),
             forced: VecDeque::new(),
             files: Files::default(),
+            caches: Caches::default(),
             broken_uploads: 0,
             stats: Stats::default(),
         })
@@ -140,6 +145,8 @@ impl World {
             Route::Upload => self.begin_upload(caller, request, now),
             Route::Files => self.list_files(caller, request, now),
             Route::File { id } => self.file(caller, id, request, now),
+            Route::Caches => self.cached_contents(caller, request, now),
+            Route::Cache { id } => self.cached_content(caller, id, request, now),
             Route::List => {
                 let size = request.parameter("pageSize").and_then(|size| size.parse().ok());
                 let page = answers::models(
@@ -215,6 +222,11 @@ impl World {
         self.config.faults = faults;
     }
 
+    /// Changes when models are down.
+    pub fn set_outages(&mut self, outages: Vec<Outage>) {
+        self.config.outages = outages;
+    }
+
     /// Lets the next `times` calls that get so far meet `fault`, whatever the rates say.
     pub fn force(&mut self, fault: Fault, times: usize) {
         self.forced.extend(std::iter::repeat_n(fault, times));
@@ -237,7 +249,7 @@ impl World {
         let day = chrono::Datelike::num_days_from_ce(&date);
         let spoiled = (0..limit).filter(|&number| {
             let fault = self.draws.on_counted(DrawFor { project, model, day, number });
-            fault.is_some_and(Fault::spoils_unary)
+            fault.is_some_and(|fault| fault.spoils_unary())
         });
         Some(limit - spoiled.count() as u64)
     }

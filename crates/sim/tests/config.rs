@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use keywheel_core::Tier;
-use keywheel_sim::{DayHint, KeyState, Limits, ProjectState, SimConfig, UnknownKeys, Windows};
+use keywheel_sim::{
+    DayHint, KeyState, Limits, ProjectState, Signatures, SimConfig, UnknownKeys, Windows,
+};
 
 const WHOLE: &str = r#"
 seed = 7
@@ -14,11 +16,24 @@ day_hint = "hours"
 latency_ms = [200, 800]
 chunk_pause_ms = 20
 unknown_keys = "own_project"
+cache_min_tokens = 10
+
+[files]
+lifetime_hours = 1
+processing_ms = 5
+chunk_bytes = 1024
+
+[[outages]]
+model = "gemini-3.5-flash-lite"
+from = 2026-11-30T07:00:00Z
+until = "2026-11-30T07:10:00Z"
 
 [models."gemini-3.5-flash-lite"]
 internal_name = "gemini-3.5-flash-lite-001"
 free = { rpm = 15, tpm = 250000, rpd = 500 }
 paid = { rpm = 4000 }
+continue_after = 100
+signatures = "given"
 
 [models."gemini-embedding-001"]
 embeds = true
@@ -30,6 +45,7 @@ state = "suspended"
 reset_late_s = -5
 reset_zone = "Asia/Kolkata"
 closed_models = ["gemini-embedding-001"]
+refuses_caches = true
 limits."gemini-3.5-flash-lite" = { rpm = 3 }
 keys = ["AQ.EXAMPLE-1", { key = "AQ.EXAMPLE-2", state = "expired" }]
 
@@ -51,15 +67,24 @@ fn everything_can_be_set() {
     assert_eq!(config.latency, (Duration::from_millis(200), Duration::from_millis(800)));
     assert_eq!(config.chunk_pause, Duration::from_millis(20));
     assert_eq!(config.unknown_keys, UnknownKeys::OwnProject);
+    assert_eq!(config.cache_min_tokens, 10);
+    assert_eq!(config.files.lifetime, Duration::from_secs(3_600));
+    assert_eq!(config.files.processing, Duration::from_millis(5));
+    assert_eq!(config.files.chunk_bytes, 1_024);
+    let outage = &config.outages[0];
+    assert_eq!((outage.until - outage.from).num_minutes(), 10);
     let lite = &config.models["gemini-3.5-flash-lite"];
     assert_eq!(lite.free, Limits::new().rpm(15).tpm(250_000).rpd(500));
     assert_eq!(lite.paid, Limits::new().rpm(4_000));
     assert_eq!(lite.internal_name.as_deref(), Some("gemini-3.5-flash-lite-001"));
+    assert_eq!(lite.continue_after, Some(100));
+    assert_eq!(lite.signatures, Signatures::Given);
     let embedding = &config.models["gemini-embedding-001"];
     assert!(embedding.embeds);
     assert_eq!(embedding.input_token_limit, 2_048);
     let alpha = &config.projects[0];
     assert_eq!(alpha.state, ProjectState::Suspended);
+    assert!(alpha.refuses_caches);
     assert_eq!(alpha.reset_late_s, -5);
     assert_eq!(alpha.reset_zone, chrono_tz::Asia::Kolkata);
     assert_eq!(alpha.closed_models, ["gemini-embedding-001"]);
@@ -92,6 +117,16 @@ name = "p"
 name = "p"
 limits.c = { rpm = 1 }
 
+[[outages]]
+model = "b"
+from = 2026-11-30T07:00:00Z
+until = 2026-11-30T07:00:00Z
+[[outages]]
+from = "soon"
+
+[files]
+chunk_bytes = "many"
+
 [faults]
 overloaded = 0.7
 internal = 0.6
@@ -115,6 +150,12 @@ reset = "often"
         "projects[1].closed_models: ",
         "projects[3].name: ",
         "projects[3].limits: ",
+        "outages[1].model: there is no model",
+        "outages[1].until: ",
+        "outages[2].model: ",
+        "outages[2].from: ",
+        "outages[2].until: ",
+        "files.chunk_bytes: ",
         "faults.html: ",
         "faults.reset: ",
         "faults: the rates",
@@ -153,5 +194,5 @@ fn the_published_example_loads() {
     let config = SimConfig::from_toml(&text).unwrap();
     assert!(config.projects.len() > 3 && config.models.len() > 3);
     let faults = text.split_once("[faults]").unwrap().1;
-    assert_eq!(faults.lines().filter(|line| line.contains(" = ")).count(), 15);
+    assert_eq!(faults.lines().filter(|line| line.contains(" = ")).count(), 20);
 }

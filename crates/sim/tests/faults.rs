@@ -80,9 +80,78 @@ fn a_broken_body_and_a_stalled_one() {
     assert!(faulted(Some(Fault::Reset), "").http.is_none());
 }
 
+/// Answers that clients take for failures, though they are none: the tokens were spent.
+#[test]
+fn thoughts_alone_and_a_blocked_prompt_are_answers() {
+    for (fault, streamed) in
+        [(Fault::ThoughtOnly, true), (Fault::ThoughtOnly, false), (Fault::Blocked, true)]
+    {
+        let mut world = world(Limits::new());
+        world.force(fault, 1);
+        let request = if streamed { stream(&key(1), "?alt=sse") } else { generate(&key(1)) };
+        let reply = world.handle(&request, at(NOW));
+        assert!(is_served(&reply));
+        let said = text(&reply);
+        assert_eq!(said.contains("\"thought\""), fault == Fault::ThoughtOnly, "{said}");
+        assert_eq!(said.contains("thoughtsTokenCount"), fault == Fault::ThoughtOnly, "{said}");
+        assert_eq!(said.contains("blockReason"), fault == Fault::Blocked, "{said}");
+        assert!(!said.contains("candidatesTokenCount"), "{said}");
+        assert_eq!(world.stats().bucket("alpha", MODEL).counted, 1);
+    }
+}
+
+#[test]
+fn an_empty_body_and_an_empty_candidate() {
+    let empty = faulted(Some(Fault::EmptyBody), "?alt=sse");
+    assert_eq!((status(&empty), text(&empty).as_str()), (200, ""));
+    let mut world = world(Limits::new());
+    world.force(Fault::NoContent, 1);
+    let reply = world.handle(&generate(&key(1)), at(NOW));
+    let candidate = common::json(&reply)["candidates"][0].clone();
+    assert_eq!(candidate["finishReason"], "STOP");
+    assert!(candidate["content"].get("parts").is_none());
+    assert_eq!(reply.outcome, Outcome::Faulted(Fault::NoContent));
+}
+
+/// Half a function call is worse than none: whoever repairs its JSON calls with wrong arguments.
+#[test]
+fn a_function_call_is_cut_within_its_arguments() {
+    let mut world = world(Limits::new());
+    let body = r#"{"contents":[{"role":"user","parts":[{"text":"weather"}]}],
+        "tools":[{"functionDeclarations":[{"name":"weather","parameters":{
+            "type":"OBJECT","properties":{"city":{"type":"STRING"}}}}]}]}"#;
+    let path = format!("/v1beta/models/{MODEL}:streamGenerateContent?alt=sse");
+    let request = common::post(&path, &key(1), body);
+    let whole = text(&world.handle(&request, at(NOW)));
+    world.force(Fault::CutCall, 1);
+    let cut = text(&world.handle(&request, at(NOW)));
+    assert!(whole.starts_with(&cut) && cut.len() < whole.len());
+    assert!(cut.contains("functionCall") && !cut.ends_with('\n'), "{cut}");
+    let json = cut.strip_prefix("data: ").unwrap();
+    assert!(serde_json::from_str::<serde_json::Value>(json).is_err());
+}
+
+#[test]
+fn a_model_that_is_down_counts_what_it_refuses_and_comes_back() {
+    let outage = keywheel_sim::Outage {
+        model: MODEL.to_owned(),
+        from: at(NOW),
+        until: at(NOW) + common::ms(600_000),
+    };
+    let config = config(Limits::new()).with_outage(outage);
+    let mut world = World::new(config).unwrap();
+    for (after_ms, expected) in [(-1, 200), (0, 503), (599_999, 503), (600_000, 200)] {
+        let now = at(NOW) + common::ms(after_ms);
+        assert_eq!(status(&world.handle(&generate(&key(1)), now)), expected, "{after_ms}");
+    }
+    assert_eq!(world.stats().bucket("alpha", MODEL).counted, 4);
+    world.set_outages(Vec::new());
+    assert_eq!(status(&world.handle(&generate(&key(1)), at(NOW))), 200);
+}
+
 #[test]
 fn faults_of_streams_leave_whole_replies_alone() {
-    for fault in [Fault::Cut, Fault::ErrorFirst, Fault::ErrorMidway] {
+    for fault in [Fault::Cut, Fault::CutCall, Fault::ErrorFirst, Fault::ErrorMidway] {
         let mut world = world(Limits::new());
         world.force(fault, 1);
         assert!(is_served(&world.handle(&generate(&key(1)), at(NOW))));

@@ -26,14 +26,14 @@ pub(crate) fn no_such_upload() -> ErrorBody {
     ErrorBody::new(404, "NOT_FOUND", "Requested entity was not found.")
 }
 
-/// No such cache for this project: another project's, expired, or never there
-/// (<https://discuss.ai.google.dev/t/47852>).
+/// No such cache for this project: another project's, expired, or never there. The words are those that users
+/// of the SDKs quote.
 pub(crate) fn cache_forbidden() -> ErrorBody {
     let message = "CachedContent not found (or permission denied)";
     ErrorBody::new(403, "PERMISSION_DENIED", message)
 }
 
-/// A cache serves one model only.
+/// A cache serves one model only. The words are those that users of the SDKs quote.
 pub(crate) fn cache_of_other_model(asked: &str, cached: &str) -> ErrorBody {
     let message = format!(
         "Model used by GenerateContent request (models/{asked}) and CachedContent \
@@ -42,7 +42,7 @@ pub(crate) fn cache_of_other_model(asked: &str, cached: &str) -> ErrorBody {
     ErrorBody::new(400, "INVALID_ARGUMENT", message)
 }
 
-/// What is cached cannot be set once more.
+/// What is cached cannot be set once more (<https://github.com/BerriAI/litellm/issues/17304>).
 pub(crate) fn cache_with_settings() -> ErrorBody {
     let message = "CachedContent can not be used with GenerateContent request setting \
                    system_instruction, tools or tool_config.\n\nProposed fix: move those values to \
@@ -50,10 +50,21 @@ pub(crate) fn cache_with_settings() -> ErrorBody {
     ErrorBody::new(400, "INVALID_ARGUMENT", message)
 }
 
-/// Short prompts are not worth caching.
+/// Short prompts are not worth caching
+/// (<https://github.com/google-gemini/deprecated-generative-ai-js/issues/454>).
 pub(crate) fn cache_too_small(tokens: u64, minimum: u64) -> ErrorBody {
     let message = format!(
         "Cached content is too small. total_token_count={tokens}, min_total_token_count={minimum}"
     );
     ErrorBody::new(400, "INVALID_ARGUMENT", message)
+}
+
+/// Free projects may store no cached tokens of this model
+/// (<https://anabel.icu/blog/gemini-free-tier-fix-caching>).
+pub(crate) fn caches_not_free(model: &str, tokens: u64) -> ErrorBody {
+    let message = format!(
+        "TotalCachedContentStorageTokensPerModelFreeTier limit exceeded for model {model}: \
+         limit=0, requested={tokens}"
+    );
+    ErrorBody::new(429, "RESOURCE_EXHAUSTED", message)
 }

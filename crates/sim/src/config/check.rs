@@ -13,6 +13,15 @@ pub(super) fn faults(config: &SimConfig) -> Vec<String> {
         faults.push("latency_ms: begins after its end".into());
     }
     rates(config, &mut faults);
+    for (i, outage) in config.outages.iter().enumerate() {
+        let place = format!("outages[{}]", i + 1);
+        if !config.models.contains_key(&outage.model) {
+            faults.push(format!("{place}.model: there is no model {:?}", outage.model));
+        }
+        if outage.from >= outage.until {
+            faults.push(format!("{place}.until: is not after its beginning"));
+        }
+    }
     let mut names = BTreeSet::new();
     let mut keys = BTreeSet::new();
     for (i, project) in config.projects.iter().enumerate() {

@@ -29,6 +29,16 @@ pub struct Faults {
     pub error_first: f64,
     /// Streams have an error after some text.
     pub error_midway: f64,
+    /// Replies of status 200 without a body.
+    pub empty_body: f64,
+    /// Candidates without content.
+    pub no_content: f64,
+    /// Answers of thoughts alone. They are successes.
+    pub thought_only: f64,
+    /// Prompts that are blocked. The replies are successes.
+    pub blocked: f64,
+    /// Streams end in the middle of a function call.
+    pub cut_call: f64,
     /// Requests that met no limit get a 429 without details all the same. They are not counted.
     pub spurious_429: f64,
     /// Requests never arrive: no connection. They are not counted.
@@ -43,7 +53,7 @@ pub struct Faults {
 
 impl Faults {
     /// The faults that exclude each other, with their rates.
-    pub(crate) const fn exclusive(&self) -> [(Fault, f64); 12] {
+    pub(crate) const fn exclusive(&self) -> [(Fault, f64); 17] {
         [
             (Fault::Overloaded, self.overloaded),
             (Fault::Internal, self.internal),
@@ -55,13 +65,18 @@ impl Faults {
             (Fault::Cut, self.cut),
             (Fault::ErrorFirst, self.error_first),
             (Fault::ErrorMidway, self.error_midway),
+            (Fault::EmptyBody, self.empty_body),
+            (Fault::NoContent, self.no_content),
+            (Fault::ThoughtOnly, self.thought_only),
+            (Fault::Blocked, self.blocked),
+            (Fault::CutCall, self.cut_call),
             (Fault::Spurious429, self.spurious_429),
             (Fault::Unreachable, self.unreachable),
         ]
     }
 
     /// All rates by the names they have in TOML.
-    pub(crate) fn named(&mut self) -> [(&'static str, &mut f64); 15] {
+    pub(crate) fn named(&mut self) -> [(&'static str, &mut f64); 20] {
         [
             ("overloaded", &mut self.overloaded),
             ("internal", &mut self.internal),
@@ -73,6 +88,11 @@ impl Faults {
             ("cut", &mut self.cut),
             ("error_first", &mut self.error_first),
             ("error_midway", &mut self.error_midway),
+            ("empty_body", &mut self.empty_body),
+            ("no_content", &mut self.no_content),
+            ("thought_only", &mut self.thought_only),
+            ("blocked", &mut self.blocked),
+            ("cut_call", &mut self.cut_call),
             ("spurious_429", &mut self.spurious_429),
             ("unreachable", &mut self.unreachable),
             ("bare_429", &mut self.bare_429),

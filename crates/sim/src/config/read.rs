@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
+use chrono::{DateTime, Utc};
 use keywheel_core::{ApiKey, Tier, scrub::scrub};
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::{
-    Faults, FilesConfig, KeyConfig, KeyState, Limits, ModelConfig, ProjectConfig, SimConfig, check,
+    Faults, FilesConfig, KeyConfig, KeyState, Limits, ModelConfig, Outage, ProjectConfig,
+    SimConfig, check,
 };
 
 /// All that is wrong with a configuration, each fault with its place. Never holds a key.
@@ -67,11 +69,26 @@ fn config(mut at: Section<'_>) -> SimConfig {
     if let Some(section) = at.section("faults") {
         config.faults = rates(at.open(section, "faults"));
     }
+    for (i, section) in at.listed("outages").into_iter().enumerate() {
+        let outage = outage(at.open(section, &format!("outages[{}]", i + 1)));
+        config.outages.extend(outage);
+    }
+    at.set("cache_min_tokens", &mut config.cache_min_tokens);
     if let Some(section) = at.section("files") {
         config.files = files(at.open(section, "files"));
     }
     at.end();
     config
+}
+
+fn outage(mut at: Section<'_>) -> Option<Outage> {
+    let model = at.take::<String>("model");
+    if model.is_none() {
+        at.fault("model", "is missing");
+    }
+    let (from, until) = (at.moment("from"), at.moment("until"));
+    at.end();
+    Some(Outage { model: model?, from: from?, until: until? })
 }
 
 fn files(mut at: Section<'_>) -> FilesConfig {
@@ -104,6 +121,8 @@ fn model(mut at: Section<'_>) -> ModelConfig {
     at.set("input_token_limit", &mut model.input_token_limit);
     at.set("output_token_limit", &mut model.output_token_limit);
     at.set("dimensions", &mut model.dimensions);
+    model.continue_after = at.take("continue_after");
+    at.set("signatures", &mut model.signatures);
     for (name, target) in [("free", &mut model.free), ("paid", &mut model.paid)] {
         if let Some(section) = at.section(name) {
             *target = limits(at.open(section, name));
@@ -135,6 +154,7 @@ fn project(mut at: Section<'_>) -> ProjectConfig {
     at.set("state", &mut project.state);
     at.set("reset_late_s", &mut project.reset_late_s);
     at.set("refuses_tools", &mut project.refuses_tools);
+    at.set("refuses_caches", &mut project.refuses_caches);
     at.set("closed_models", &mut project.closed_models);
     if let Some(zone) = at.take::<String>("reset_zone") {
         match zone.parse() {
@@ -235,6 +255,20 @@ impl<'a> Section<'a> {
                 None
             }
         }
+    }
+
+    /// A moment: a date-time of TOML, or a string of the same form.
+    fn moment(&mut self, name: &str) -> Option<DateTime<Utc>> {
+        let text = match self.table.remove(name) {
+            Some(Value::Datetime(at)) => at.to_string(),
+            Some(Value::String(text)) => text,
+            _ => String::new(),
+        };
+        let moment = text.parse().ok();
+        if moment.is_none() {
+            self.fault(name, "is no moment such as 2026-11-30T07:00:00Z");
+        }
+        moment
     }
 
     fn set<T: DeserializeOwned>(&mut self, name: &str, target: &mut T) {

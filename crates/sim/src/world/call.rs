@@ -9,11 +9,12 @@ use serde_json::Value;
 
 use super::{World, bucket_day};
 use crate::{
-    answers::{self, Answer},
+    answer::{Answer, AnswerKind},
+    answers,
     bodies::{self, ErrorBody, QuotaRefusal},
     config::{DayHint, Limits, ModelConfig},
     fault::{DrawFor, Fault},
-    prompt::{self, Prompt, Text},
+    prompt::{Prompt, Text},
     quota::{Ask, Violation},
     reply::{HttpReply, JSON, Outcome, Piece, SSE, SimReply},
     route::Verb,
@@ -60,7 +61,7 @@ enum Asked {
 impl Asked {
     fn read(call: &Call<'_>) -> Self {
         let read = if call.verb.embeds() {
-            prompt::texts(call.body, call.verb == Verb::BatchEmbed).map(Self::Vectors)
+            Text::read(call.body, call.verb == Verb::BatchEmbed).map(Self::Vectors)
         } else {
             Prompt::read(call.body).map(|prompt| Self::Text(Box::new(prompt)))
         };
@@ -151,18 +152,30 @@ impl World {
         }
         let number = state.counted;
         state.counted += 1;
-        let fault = self.forced_or(false, |draws| draws.on_counted(DrawFor { number, ..arrival }));
+        let mut fault =
+            self.forced_or(false, |draws| draws.on_counted(DrawFor { number, ..arrival }));
+        let now = from_unix_ms(now_ms);
+        if self.config.outages.iter().any(|outage| outage.covers(call.model, now)) {
+            fault = Some(Fault::Overloaded);
+        }
         self.counted(call, &model, &asked, fault, ask.requests)
     }
 
     /// Looks up what a prompt only names.
     fn with_objects(&self, call: &Call<'_>, asked: Asked, now_ms: i64) -> Asked {
         let Asked::Text(mut prompt) = asked else { return asked };
-        match self.file_tokens(call.project, &prompt.files, from_unix_ms(now_ms)) {
-            Ok(tokens) => prompt.tokens += tokens,
-            Err(body) => return Asked::Refused(Cause::BadRequest, Box::new(body)),
+        let now = from_unix_ms(now_ms);
+        let found = self.file_tokens(call.project, &prompt.files, now).and_then(|files| {
+            Ok((files, self.cached_tokens(call.project, call.model, &prompt, now)?))
+        });
+        match found {
+            Ok((files, cached)) => {
+                prompt.tokens += files + cached;
+                prompt.cached_tokens = cached;
+                Asked::Text(prompt)
+            }
+            Err(body) => Asked::Refused(Cause::BadRequest, Box::new(body)),
         }
-        Asked::Text(prompt)
     }
 
     /// The next forced fault if it is of this kind, else what is drawn.
@@ -271,7 +284,18 @@ impl World {
                 return Decision::error(*cause, body, call, counted);
             }
             Asked::Text(prompt) => {
-                let answer = Answer::new(call.model, model, prompt);
+                if model.signatures.are_required(call.model)
+                    && let Err(message) = prompt.functions.check_signatures()
+                {
+                    let body = bodies::bad_request(message);
+                    return Decision::error(Cause::BadRequest, &body, call, counted);
+                }
+                let kind = fault.map_or(AnswerKind::Usual, Fault::answer);
+                let project = self.config.projects[call.project].number;
+                let Ok(answer) = Answer::new(call.model, model, prompt, project, kind) else {
+                    let body = bodies::wrong_continuation();
+                    return Decision::error(Cause::BadRequest, &body, call, counted);
+                };
                 if let Verb::Stream { sse } = call.verb
                     && prompt.tokens <= model.input_token_limit
                 {
@@ -282,7 +306,7 @@ impl World {
             Asked::Vectors(texts) => {
                 let longest = texts.iter().map(|text| text.tokens).max().unwrap_or(0);
                 let batch = call.verb == Verb::BatchEmbed;
-                (longest, answers::embedded(model, texts, batch))
+                (longest, answers::embedded(call.model, model, texts, batch))
             }
         };
         let limit = model.input_token_limit;
@@ -296,7 +320,9 @@ impl World {
         }
         let mut http = HttpReply::whole(200, JSON, bodies::pretty(&value));
         // The faults of streams do not touch a whole reply.
-        let outcome = match fault.filter(|fault| fault.spoils_unary()) {
+        // Those of text do not touch vectors.
+        let touched = |fault: &Fault| !call.verb.embeds() || fault.answer() == AnswerKind::Usual;
+        let outcome = match fault.filter(Fault::spoils_unary).filter(touched) {
             None => Outcome::Served,
             Some(fault) => {
                 spoil(&mut http, fault);
@@ -318,6 +344,7 @@ impl World {
                 texts.truncate(1);
                 texts.push(bodies::overloaded().one_line());
             }
+            Some(Fault::CutCall) => cut_in_call(&mut texts),
             _ => {}
         }
         let last = texts.len().saturating_sub(1);
@@ -326,7 +353,9 @@ impl World {
             if i > 0 && !self.config.chunk_pause.is_zero() {
                 body.push(Piece::Pause(self.config.chunk_pause));
             }
+            let broken_off = fault == Some(Fault::CutCall) && i == last;
             let framed = match sse {
+                _ if broken_off => format!("{}{text}", if sse { "data: " } else { "" }),
                 true => format!("data: {text}\r\n\r\n"),
                 false => {
                     let open = if i == 0 { "[" } else { "" };
@@ -339,7 +368,7 @@ impl World {
         let mut http = HttpReply::whole(200, if sse { SSE } else { JSON }, Bytes::new());
         http.body = body;
         let outcome = match fault {
-            None => Outcome::Served,
+            None | Some(Fault::ThoughtOnly | Fault::Blocked) => Outcome::Served,
             Some(fault) => {
                 spoil(&mut http, fault);
                 Outcome::Faulted(fault)
@@ -383,6 +412,18 @@ fn name_lesser_limits(violations: &mut Vec<Violation>, limits: Limits) {
     }
 }
 
+/// Ends a stream in the middle of its first function call, or of its last event.
+fn cut_in_call(texts: &mut Vec<String>) {
+    let call = texts.iter().position(|text| text.contains("\"functionCall\""));
+    let at = call.unwrap_or(texts.len().saturating_sub(1));
+    texts.truncate(at + 1);
+    if let Some(text) = texts.last_mut() {
+        // Behind the opening of the call, before any of its closings.
+        let half = text.find("\"functionCall\"").map_or(text.len() / 2, |at| at + 20);
+        text.truncate(half);
+    }
+}
+
 /// Breaks off a reply that was whole so far.
 fn spoil(http: &mut HttpReply, fault: Fault) {
     match fault {
@@ -391,6 +432,7 @@ fn spoil(http: &mut HttpReply, fault: Fault) {
             let bytes = Bytes::from(http.bytes());
             http.body = vec![Piece::Bytes(bytes.slice(..bytes.len() / 2)), Piece::Break];
         }
+        Fault::EmptyBody => http.body.clear(),
         _ => {}
     }
 }
