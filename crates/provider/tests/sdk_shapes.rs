@@ -6,6 +6,7 @@ use keywheel_provider::api::{
     BatchEmbedRequest, BatchEmbedResponse, CachedContent, CachedContentList, CountRequest, File,
     FileEnvelope, FileList, GenerateRequest, GenerateResponse, ModelList, TokenCount,
 };
+use proptest::prelude::*;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 
@@ -118,6 +119,22 @@ fn parts_with_a_signature_go_back_byte_for_byte() {
     assert_eq!(signed, 3);
 }
 
+/// A field that Google adds tomorrow is in nobody's list.
+#[test]
+fn an_unknown_field_survives_in_every_object_of_every_shape() {
+    proptest!(ProptestConfig::with_cases(16), |(value in json_value(), name in "next[A-Z][a-z]{0,8}")| {
+        with_field::<GenerateRequest>("generate-request", &name, &value);
+        with_field::<GenerateResponse>("generate-response", &name, &value);
+        with_field::<TokenCount>("count-response", &name, &value);
+        with_field::<BatchEmbedRequest>("embed-request", &name, &value);
+        with_field::<BatchEmbedResponse>("embed-response", &name, &value);
+        with_field::<CachedContent>("cache", &name, &value);
+        with_field::<CachedContentList>("cache-list", &name, &value);
+        with_field::<FileList>("file-list", &name, &value);
+        with_field::<ModelList>("model-list", &name, &value);
+    });
+}
+
 /// What people rely on when they change from an SDK: our call is the call that it makes.
 #[test]
 fn our_follow_up_to_a_continuation_is_that_of_the_sdks() {
@@ -135,6 +152,42 @@ fn our_follow_up_to_a_continuation_is_that_of_the_sdks() {
         let next = serde_json::to_value(request.continued(&answer).unwrap()).unwrap();
         assert_same(sdk, read("generate-continuation-2").get(), &next);
     }
+}
+
+fn with_field<T: Serialize + DeserializeOwned>(shape_name: &str, name: &str, value: &Value) {
+    fn put(target: &mut Value, name: &str, value: &Value) -> u32 {
+        match target {
+            Value::Object(fields) => {
+                let inner: u32 = fields.values_mut().map(|inner| put(inner, name, value)).sum();
+                fields.insert(name.to_owned(), value.clone());
+                inner + 1
+            }
+            Value::Array(items) => items.iter_mut().map(|item| put(item, name, value)).sum(),
+            _ => 0,
+        }
+    }
+    let mut document: Value = serde_json::from_str(&shape(shape_name, "camel")).unwrap();
+    assert!(put(&mut document, name, value) > 0);
+    let text = document.to_string();
+    assert_same(shape_name, &text, &rewritten::<T>(&text));
+}
+
+fn json_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        prop::num::f64::NORMAL.prop_map(Value::from),
+        ".{0,12}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map("[a-z]{1,6}", inner, 0..4)
+                .prop_map(|fields| fields.into_iter().collect()),
+        ]
+    })
 }
 
 fn survives<T: Serialize + DeserializeOwned>(name: &str, style: &str) {

@@ -143,9 +143,9 @@ fn merge_value(name: &str, mine: &mut Value, hop: Value) {
         (Value::Object(mine), Value::Object(hop)) => merge(mine, hop),
         (Value::Array(mine), Value::Array(hop)) => {
             if name.ends_with("TokensDetails") || name.ends_with("tokens_details") {
-                merge_by("modality", mine, hop);
+                join(mine, hop, "modality", |old, new| merge_value("", old, new));
             } else if name == "safetyRatings" || name == "safety_ratings" {
-                merge_by("category", mine, hop);
+                join(mine, hop, "category", |old, new| *old = new);
             } else {
                 mine.extend(hop);
             }
@@ -158,13 +158,12 @@ fn merge_value(name: &str, mine: &mut Value, hop: Value) {
     }
 }
 
-/// Joins two lists in which `key` tells the entries apart.
-fn merge_by(key: &str, mine: &mut Vec<Value>, hop: Vec<Value>) {
+/// Joins two lists in which `key` tells the entries apart; `meet` puts two of the same key together.
+fn join(mine: &mut Vec<Value>, hop: Vec<Value>, key: &str, meet: fn(&mut Value, Value)) {
     for new in hop {
-        match (mine.iter_mut().find(|old| old.get(key) == new.get(key)), new) {
-            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),
-            (Some(old), new) => *old = new,
-            (None, new) => mine.push(new),
+        match mine.iter_mut().find(|old| old.get(key) == new.get(key)) {
+            Some(old) => meet(old, new),
+            None => mine.push(new),
         }
     }
 }

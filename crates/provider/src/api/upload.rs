@@ -63,6 +63,8 @@ pub struct Upload {
     place: Call,
     size: u64,
     offset: u64,
+    /// A chunk, but for the last, is a multiple of this.
+    granularity: u64,
     chunk: u64,
 }
 
@@ -121,8 +123,15 @@ impl Upload {
         let place = upstream.localize(url).map_err(UploadError::Address)?;
         // 256 KiB at Google. A server's figure never makes a chunk larger than eight times ours.
         let granularity = number(headers, GRANULARITY).unwrap_or(1).clamp(1, 8 * CHUNK_BYTES);
-        let chunk = (CHUNK_BYTES / granularity * granularity).max(granularity);
-        Ok(Self { place, size, offset: 0, chunk })
+        let upload = Self { place, size, offset: 0, granularity, chunk: CHUNK_BYTES };
+        Ok(upload.with_chunk_bytes(CHUNK_BYTES))
+    }
+
+    /// Sets how many bytes a chunk has, as far as the server allows. Defaults to [`CHUNK_BYTES`].
+    #[must_use]
+    pub fn with_chunk_bytes(mut self, bytes: u64) -> Self {
+        self.chunk = (bytes / self.granularity).max(1) * self.granularity;
+        self
     }
 
     /// The bytes to send next. Empty when all are sent, or when there are none.
