@@ -3,6 +3,18 @@
 //! The words are Gemini's throughout ([`api`](crate::api)): a provider that speaks otherwise translates, both
 //! ways. [`GeminiApi`] sends them as they are; [`OpenAiApi`] makes chat completions of them, for OpenAI and
 //! everybody who copied its API. What a provider cannot express is refused by name, never left out.
+//!
+//! ```
+//! use keywheel_provider::{OpenAiApi, Provider, api::GenerateRequest};
+//!
+//! let provider: Box<dyn Provider> = Box::new(OpenAiApi::new());
+//! let call = provider.generate("llama-3.3-70b-versatile", &GenerateRequest::from("Say hello"))?;
+//! assert_eq!(call.path, "chat/completions");
+//!
+//! let body = br#"{"choices": [{"message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}]}"#;
+//! assert_eq!(provider.read_answer(body)?.text(), "Hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod gemini;
 mod openai;

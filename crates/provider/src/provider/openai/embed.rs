@@ -1,0 +1,237 @@
+//! Embeddings.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, SeqAccess, Visitor},
+};
+use serde_json::{Map, Value};
+
+use super::{answer::usage_metadata, request::Body, unsupported};
+use crate::{
+    api::{BatchEmbedResponse, Content, EmbedRequest, Embedding},
+    upstream::CallError,
+};
+
+/// The body that asks for the vectors of `requests`. What they have besides their texts has to be the same in
+/// all of them: it stands once.
+pub(super) fn embed(model: &str, requests: &[EmbedRequest]) -> Result<Vec<u8>, CallError> {
+    let mut texts = Vec::with_capacity(requests.len());
+    for (at, request) in requests.iter().enumerate() {
+        let place = |name: &str| format!("requests[{at}].{name}");
+        let EmbedRequest { model: _, content, task_type, title, output_dimensionality, extra } =
+            request;
+        if task_type.is_some() {
+            return Err(unsupported(place("taskType")));
+        }
+        if title.is_some() {
+            return Err(unsupported(place("title")));
+        }
+        if (output_dimensionality, extra)
+            != (&requests[0].output_dimensionality, &requests[0].extra)
+        {
+            return Err(unsupported(place("outputDimensionality or a field that differs")));
+        }
+        texts.push(text(content).ok_or_else(|| unsupported(place("content without text alone")))?);
+    }
+    let mut body = Body::default();
+    body.set("model", model)?;
+    body.set("input", &texts)?;
+    body.set("encoding_format", "float")?;
+    if let Some(first) = requests.first() {
+        if let Some(dimensions) = first.output_dimensionality {
+            body.set("dimensions", &dimensions)?;
+        }
+        body.add(&first.extra)?;
+    }
+    body.into_json()
+}
+
+/// All parts make one vector, so they make one text.
+fn text(content: &Content) -> Option<String> {
+    content.parts.iter().map(|part| part.text()).collect()
+}
+
+/// Reads the vectors, in the order of the requests.
+pub(super) fn read_embeddings(body: &[u8]) -> serde_json::Result<BatchEmbedResponse> {
+    #[derive(Deserialize)]
+    struct Reply {
+        data: Option<Vec<Item>>,
+        usage: Option<Value>,
+        #[serde(flatten)]
+        extra: Map<String, Value>,
+    }
+
+    #[derive(Deserialize)]
+    struct Item {
+        index: Option<u64>,
+        embedding: Vector,
+    }
+
+    let Reply { data, usage, extra } = serde_json::from_slice(body)?;
+    let mut items = data.unwrap_or_default();
+    // Stable: where no index is given, the order is as sent.
+    items.sort_by_key(|item| item.index.unwrap_or(0));
+    Ok(BatchEmbedResponse {
+        embeddings: items.into_iter().map(|item| Embedding::from(item.embedding.0)).collect(),
+        usage_metadata: usage_metadata(usage.as_ref(), &extra),
+        extra,
+    })
+}
+
+/// Numbers, or their bytes in base64: some send these whatever was asked for.
+struct Vector(Vec<f32>);
+
+impl<'de> Deserialize<'de> for Vector {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Numbers;
+
+        impl<'de> Visitor<'de> for Numbers {
+            type Value = Vec<f32>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of numbers, or their bytes in base64")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut values = Vec::with_capacity(list.size_hint().unwrap_or(1024));
+                while let Some(value) = list.next_element()? {
+                    values.push(value);
+                }
+                Ok(values)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                let bytes = base64(text).ok_or_else(|| E::custom("the vector is no base64"))?;
+                let (numbers, rest) = bytes.as_chunks::<4>();
+                if !rest.is_empty() {
+                    return Err(E::custom("the vector's bytes end within a number"));
+                }
+                Ok(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+            }
+        }
+
+        deserializer.deserialize_any(Numbers).map(Vector)
+    }
+}
+
+/// Standard base64, with or without its padding.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let text = text.trim_end_matches('=').as_bytes();
+    let mut out = Vec::with_capacity(text.len() / 4 * 3 + 2);
+    for group in text.chunks(4) {
+        let mut bits = 0_u32;
+        for byte in group {
+            let six = match byte {
+                b'A'..=b'Z' => byte - b'A',
+                b'a'..=b'z' => byte - b'a' + 26,
+                b'0'..=b'9' => byte - b'0' + 52,
+                b'+' => 62,
+                b'/' => 63,
+                _ => return None,
+            };
+            bits = bits << 6 | u32::from(six);
+        }
+        let missing = 4 - group.len();
+        if missing == 3 {
+            return None;
+        }
+        bits <<= 6 * missing;
+        out.extend_from_slice(&bits.to_be_bytes()[1..4 - missing]);
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn body(requests: &[EmbedRequest]) -> Value {
+        serde_json::from_slice(&embed("text-embedding-3-small", requests).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn texts_go_as_one_list() {
+        assert_eq!(
+            body(&["a".into(), Content::user(["b", "c"]).into()]),
+            json!({"model": "text-embedding-3-small", "input": ["a", "bc"], "encoding_format": "float"})
+        );
+        let mut request = EmbedRequest::from("a").with_dimensions(256);
+        request.extra.insert("input_type".to_owned(), "passage".into());
+        assert_eq!(
+            body(&[request.clone(), request]),
+            json!({"model": "text-embedding-3-small", "input": ["a", "a"], "encoding_format": "float",
+                "dimensions": 256, "input_type": "passage"})
+        );
+    }
+
+    #[test]
+    fn what_has_no_place_is_named() {
+        let a = || EmbedRequest::from("a");
+        let blob = crate::api::Blob { mime_type: "image/png".into(), data: "AA==".into() };
+        for (requests, name) in [
+            (vec![a(), a().with_task("CLUSTERING".into())], "requests[1].taskType"),
+            (vec![a().with_title("t")], "requests[0].title"),
+            (vec![a(), a().with_dimensions(8)], "requests[1].outputDimensionality"),
+            (vec![crate::api::Part::from_blob(&blob).into()], "requests[0].content"),
+        ] {
+            let error = embed("m", &requests).unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn vectors_come_in_the_order_of_the_requests() {
+        let reply = json!({
+            "object": "list", "model": "m", "usage": {"prompt_tokens": 3, "total_tokens": 3},
+            "data": [
+                {"object": "embedding", "index": 1, "embedding": [2.0]},
+                {"object": "embedding", "index": 0, "embedding": [0.5, -1]},
+            ],
+        });
+        let read = read_embeddings(reply.to_string().as_bytes()).unwrap();
+        let values: Vec<_> = read.embeddings.iter().map(|e| e.values.as_slice()).collect();
+        assert_eq!(values, [&[0.5, -1.0][..], &[2.0]]);
+        assert_eq!(read.usage().unwrap().input, 3);
+        assert_eq!(read.extra["model"], "m");
+    }
+
+    #[test]
+    fn an_error_with_status_200_has_no_vectors() {
+        let read = read_embeddings(br#"{"error":{"message":"no"}}"#).unwrap();
+        assert!(read.embeddings.is_empty() && read.extra.contains_key("error"));
+    }
+
+    #[test]
+    fn vectors_in_base64_are_the_same_vectors() {
+        let read = |embedding: &str| {
+            read_embeddings(format!(r#"{{"data":[{{"embedding":"{embedding}"}}]}}"#).as_bytes())
+        };
+        // 1.0 and -2.5, little-endian.
+        assert_eq!(read("AACAPwAAIMA=").unwrap().embeddings[0].values, [1.0, -2.5]);
+        for bad in ["AACAPw=A", "AACAPwA=", "A", "????"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_come_back_from_base64(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            const DIGITS: &[u8; 64] =
+                b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+            let mut text = String::new();
+            for group in bytes.chunks(3) {
+                let bits = group.iter().fold(0_u32, |bits, b| bits << 8 | u32::from(*b)) << (8 * (3 - group.len()));
+                for at in 0..=group.len() {
+                    text.push(char::from(DIGITS[(bits >> (18 - 6 * at) & 63) as usize]));
+                }
+                text.push_str(&"=".repeat(3 - group.len()));
+            }
+            prop_assert_eq!(base64(&text), Some(bytes));
+        }
+    }
+}
