@@ -223,7 +223,13 @@ fn normal(name: &str, value: Value) -> Value {
         }
         Value::Array(items) => items.into_iter().map(|item| normal(name, item)).collect(),
         Value::Number(number) if name == "sizeBytes" => Value::String(number.to_string()),
-        Value::Number(number) => json!(number.as_f64()),
+        // 40.0 is 40; but no digit of an integer may be lost.
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 1e15 => {
+                json!(float as i64)
+            }
+            _ => Value::Number(number),
+        },
         other => other,
     }
 }
