@@ -21,9 +21,10 @@ use keywheel_provider::{
 
 use crate::{
     Degraded, Error, Gemini, OutOfQuota, Owners, RetryConfig,
-    attempt::Paces,
+    attempt::{Breakers, Budget, Facts, Paces, SharedBudget},
     config::{self, Environment},
     degrade::OnExhausted,
+    embed_cache::{EmbedCache, EmbedCacheConfig},
     gemini::{COLLECTION, Defaults, Inner},
 };
 
@@ -57,7 +58,11 @@ pub struct GeminiBuilder {
     defaults: Defaults,
     retry: RetryConfig,
     on_exhausted: Option<OnExhausted>,
+    fallback: Option<Arc<[Arc<str>]>>,
+    facts: HashMap<Arc<str>, ModelFacts>,
+    on_wait: Option<OnWait>,
     daily_checks: bool,
+    embed_cache: Option<EmbedCacheConfig>,
     /// What was noticed before the keys are loaded.
     notes: Vec<KeyNote>,
 }
@@ -77,7 +82,11 @@ impl Default for GeminiBuilder {
             defaults: Defaults::default(),
             retry: RetryConfig::default(),
             on_exhausted: None,
+            fallback: None,
+            facts: HashMap::new(),
+            on_wait: None,
             daily_checks: true,
+            embed_cache: None,
             notes: Vec::new(),
         }
     }
@@ -267,6 +276,27 @@ impl GeminiBuilder {
         self
     }
 
+    /// Remembers embeddings, so that the same text is not asked for twice. Defaults to no cache.
+    ///
+    /// A vector is served again for the same provider, model, task, dimensions, title and text only. Callers that
+    /// need one text at the same time make one request.
+    ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), keywheel::Error> {
+    /// use keywheel::{Gemini, embed_cache::EmbedCacheConfig};
+    ///
+    /// let gemini = Gemini::builder().embed_cache(EmbedCacheConfig::default()).build().await?;
+    /// gemini.embed("gemini-embedding-001", ["a text"]).await?;
+    /// gemini.embed("gemini-embedding-001", ["a text"]).await?; // no request
+    /// assert_eq!(gemini.embed_cache_stats().unwrap().hits, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn embed_cache(mut self, config: EmbedCacheConfig) -> Self {
+        self.embed_cache = Some(config);
+        self
+    }
+
     /// Answers calls that no key can serve in time. Defaults to an [`Error::Exhausted`] with the same facts.
     ///
     /// The callback may decline by returning `None`.
@@ -277,6 +307,74 @@ impl GeminiBuilder {
         A: Into<Degraded>,
     {
         self.on_exhausted = Some(OnExhausted::new(callback));
+        self
+    }
+
+    /// The models that may answer when the one that was asked for cannot, the first before the second. Defaults to
+    /// none. A call can [say otherwise](Generate::fallback).
+    ///
+    /// The model that was asked for is used if it can serve now or within [`fallback_after`](Self::fallback_after);
+    /// then the first of these that can serve now; then whichever can first. A model is passed over when it is out of
+    /// quota beyond the deadline, fails after its retries, is left alone after failures, is gone or has no free tier,
+    /// or cannot read so much. [`Reply::model`](crate::Reply::model) says who answered, and
+    /// [`Reply::skipped`](crate::Reply::skipped) who did not, and why.
+    ///
+    /// Embeddings never change the model, nor do requests that build on a cache: it is one model's.
+    ///
+    /// ```
+    /// # use futures_executor::block_on;
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, Pool, SkipReason, StateLocation, testing::{Script, Scripted}};
+    /// let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "one");
+    /// let script = Script::new();
+    /// script.reply(Scripted::json(404, r#"{"error": {"code": 404, "status": "NOT_FOUND", "message":
+    ///     "models/gemini-9 is not found for API version v1beta, or is not supported for generateContent."}}"#));
+    /// script.reply(Scripted::text("Hello"));
+    /// # block_on(async {
+    /// let gemini = Gemini::builder()
+    ///     .pool(Pool::builder().keys([key]).state(StateLocation::None).build()?)
+    ///     .transport(Arc::new(script))
+    ///     .fallback(["gemini-3.5-flash", "gemini-3.5-flash-lite"])
+    ///     .without_daily_checks()
+    ///     .build()
+    ///     .await?;
+    /// let reply = gemini.generate("gemini-9", "Say hello").await?;
+    /// assert_eq!(reply.model(), "gemini-3.5-flash");
+    /// assert_eq!(reply.skipped()[0].reason, SkipReason::NotFound);
+    /// # Ok::<(), keywheel::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn fallback<M: Into<Arc<str>>>(mut self, models: impl IntoIterator<Item = M>) -> Self {
+        self.fallback = chain(models);
+        self
+    }
+
+    /// How long the model that was asked for is waited for before another one of the
+    /// [chain](Self::fallback) takes over. Defaults to 2 s: a pause within the minute is no reason to change models.
+    pub fn fallback_after(mut self, patience: Duration) -> Self {
+        self.defaults.fallback_after = patience;
+        self
+    }
+
+    /// What `model` can read and write, where you know it. Goes before what the provider says
+    /// ([`Gemini::model`](crate::Gemini::model) asks it). Requests that are surely larger end with
+    /// [`Error::TooLarge`] before they are sent.
+    pub fn model_facts(mut self, model: impl Into<Arc<str>>, facts: ModelFacts) -> Self {
+        self.facts.insert(bare(model.into()), facts);
+        self
+    }
+
+    /// Is told when a call has to wait: for a key, for a retry, for a model that is left alone. Defaults to nobody.
+    ///
+    /// Called where the call is polled, so it should be quick. A wait that is over sooner is not told of, and one call
+    /// may tell of several.
+    ///
+    /// ```no_run
+    /// let builder = keywheel::Gemini::builder()
+    ///     .on_wait(|wait| println!("waiting for {} until {}", wait.model, wait.until));
+    /// ```
+    pub fn on_wait(mut self, hook: impl Fn(&Wait) + Send + Sync + 'static) -> Self {
+        self.on_wait = Some(OnWait::new(hook));
         self
     }
 
@@ -304,18 +402,26 @@ impl GeminiBuilder {
                 pool.map_err(setting)??
             }
         };
+        let pool_clock = Arc::clone(pool.clock());
         let gemini = Gemini::from_inner(Inner {
-            clock: Arc::clone(pool.clock()),
+            clock: Arc::clone(&pool_clock),
             owners: Owners::open(pool.state_file(), Arc::clone(pool.clock())),
             pool,
             upstream,
             defaults: self.defaults,
             retry: self.retry,
             paces: Paces::default(),
+            fallback: self.fallback,
+            budget: SharedBudget::new(Budget::new(&self.retry, pool_clock.unix_ms())),
+            breakers: Breakers::new(Arc::clone(&pool_clock), self.retry.breaker_after),
+            facts: Facts::new(self.facts),
+            counters: Arc::default(),
+            on_wait: self.on_wait,
             on_exhausted: self.on_exhausted,
             key_notes,
             key_sources,
             turns: Arc::default(),
+            embed_cache: self.embed_cache.map(EmbedCache::new),
         });
         Ok(if self.daily_checks { gemini.with_checks() } else { gemini })
     }
@@ -371,7 +477,11 @@ impl fmt::Debug for GeminiBuilder {
             .field("defaults", &self.defaults)
             .field("retry", &self.retry)
             .field("on_exhausted", &self.on_exhausted.is_some())
+            .field("fallback", &self.fallback)
+            .field("facts", &self.facts)
+            .field("on_wait", &self.on_wait.is_some())
             .field("daily_checks", &self.daily_checks)
+            .field("embed_cache", &self.embed_cache)
             .field("notes", &self.notes)
             .finish_non_exhaustive()
     }

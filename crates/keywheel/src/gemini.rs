@@ -12,9 +12,11 @@ use keywheel_pool::{
 use keywheel_provider::{api::GenerateRequest, upstream::Upstream};
 
 use crate::{
+    Counters,
     Error, GeminiBuilder, GeminiStream, Owners, Reply, RetryConfig, attempt,
     checks::{self, Checks},
     degrade::OnExhausted,
+    embed_cache::{EmbedCache, EmbedCacheStats},
     turns::{StepRecorder, TurnBook},
 };
 
@@ -50,11 +52,19 @@ pub(crate) struct Inner {
     pub(crate) defaults: Defaults,
     pub(crate) retry: RetryConfig,
     pub(crate) paces: attempt::Paces,
+    /// The models that may take over where a call does not say otherwise.
+    pub(crate) fallback: Option<Arc<[Arc<str>]>>,
+    pub(crate) budget: attempt::SharedBudget,
+    pub(crate) breakers: Arc<attempt::Breakers>,
+    pub(crate) facts: attempt::Facts,
+    pub(crate) counters: Arc<Counting>,
+    pub(crate) on_wait: Option<OnWait>,
     pub(crate) on_exhausted: Option<OnExhausted>,
     pub(crate) key_notes: Vec<KeyNote>,
     pub(crate) key_sources: Vec<KeySource>,
     pub(crate) turns: Arc<TurnBook>,
     pub(crate) owners: Owners,
+    pub(crate) embed_cache: Option<EmbedCache>,
 }
 
 /// What a call takes from the client unless it says otherwise.
@@ -64,6 +74,8 @@ pub(crate) struct Defaults {
     /// To the end of a stream.
     pub(crate) stream_end: Option<Duration>,
     pub(crate) overflow_after: Duration,
+    /// How long the preferred model is waited for before another one takes over.
+    pub(crate) fallback_after: Duration,
 }
 
 impl Default for Defaults {
@@ -73,6 +85,7 @@ impl Default for Defaults {
             // Google ends streams after 20 minutes itself, by a comment in its Python SDK (google-genai 3.6.1).
             stream_end: Some(Duration::from_secs(20 * 60)),
             overflow_after: Duration::from_secs(30),
+            fallback_after: Duration::from_secs(2),
         }
     }
 }
@@ -190,6 +203,19 @@ impl Gemini {
         self.inner.pool.next_available(model.strip_prefix(COLLECTION).unwrap_or(model))
     }
 
+    /// What this client and its clones have done since it was built. Needs no registry.
+    ///
+    /// ```no_run
+    /// # async fn run(gemini: keywheel::Gemini) {
+    /// let counters = gemini.counters();
+    /// println!("{} calls, {} requests", counters.calls, counters.attempts);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.inner.counters.snapshot()
+    }
+
     /// The pool, for status, manual marks and clears.
     #[must_use]
     pub fn pool(&self) -> &Pool {
@@ -200,6 +226,13 @@ impl Gemini {
     #[must_use]
     pub fn owners(&self) -> &Owners {
         &self.inner.owners
+    }
+
+    /// What the embedding cache did so far; `None` without one
+    /// ([`GeminiBuilder::embed_cache`]).
+    #[must_use]
+    pub fn embed_cache_stats(&self) -> Option<EmbedCacheStats> {
+        self.inner.embed_cache.as_ref().map(EmbedCache::stats)
     }
 
     /// A snapshot of keys, limits, cooldowns and counts. Holds no secret.
@@ -247,7 +280,8 @@ impl Gemini {
     pub(crate) fn options(&self) -> CallOptions {
         let Defaults { deadline, stream_end, .. } = self.inner.defaults;
         let recorder = self.recorder.clone();
-        CallOptions { deadline, stream_end, allow_paid: false, owner: None, recorder }
+        let fallback = self.inner.fallback.clone();
+        CallOptions { deadline, stream_end, allow_paid: false, owner: None, fallback, recorder }
     }
 }
 
@@ -270,6 +304,8 @@ pub(crate) struct CallOptions {
     pub(crate) allow_paid: bool,
     /// The one quota project that can serve, since what the request names is its own.
     pub(crate) owner: Option<Arc<str>>,
+    /// The models that may take over, the first before the second.
+    pub(crate) fallback: Option<Arc<[Arc<str>]>>,
     /// Told of every request that is sent.
     pub(crate) recorder: Option<Arc<StepRecorder>>,
 }
@@ -302,6 +338,36 @@ macro_rules! call_options {
     };
 }
 
+/// The models of a fallback chain by their shorter names; `None` if there are none.
+pub(crate) fn chain<M: Into<Arc<str>>>(
+    models: impl IntoIterator<Item = M>,
+) -> Option<Arc<[Arc<str>]>> {
+    let models: Arc<[Arc<str>]> = models.into_iter().map(|model| bare(model.into())).collect();
+    (!models.is_empty()).then_some(models)
+}
+
+macro_rules! fallback_options {
+    ($name:ident) => {
+        impl $name {
+            /// The models that may answer this call when the one that was asked for cannot, in place of the client's:
+            /// see [`GeminiBuilder::fallback`](crate::GeminiBuilder::fallback).
+            pub fn fallback<M: Into<std::sync::Arc<str>>>(
+                mut self,
+                models: impl IntoIterator<Item = M>,
+            ) -> Self {
+                self.options.fallback = $crate::gemini::chain(models);
+                self
+            }
+
+            /// Lets no other model answer this call.
+            pub fn without_fallback(mut self) -> Self {
+                self.options.fallback = None;
+                self
+            }
+        }
+    };
+}
+
 /// A call that has not begun: see [`Gemini::generate`].
 #[derive(Debug)]
 #[must_use = "a call does nothing until it is awaited"]
@@ -314,6 +380,7 @@ pub struct Generate {
 
 pub(crate) use call_options;
 call_options!(Generate);
+fallback_options!(Generate);
 
 impl Generate {
     pub(crate) fn with_options(self, options: CallOptions) -> Self {
@@ -341,6 +408,7 @@ pub struct Stream {
 }
 
 call_options!(Stream);
+fallback_options!(Stream);
 
 impl Stream {
     pub(crate) fn with_options(self, options: CallOptions) -> Self {

@@ -30,12 +30,15 @@ mod calls;
 mod checks;
 mod config;
 mod degrade;
+pub mod embed_cache;
 mod error;
 mod gemini;
+mod observe;
 mod owners;
 mod reply;
 mod time;
 mod turns;
+mod waits;
 mod weigh;
 
 pub use keywheel_core::{
@@ -65,15 +68,17 @@ pub use self::calls::{
     embed,
 };
 pub use self::{
-    attempt::{GeminiStream, RetryConfig, refusal},
+    attempt::{GeminiStream, ModelFacts, RetryConfig, SkipReason, Skipped, refusal},
     builder::GeminiBuilder,
     config::{ConfigErrors, ConfigFault},
     degrade::{Degraded, OutOfQuota},
     error::{Error, Rejected},
     gemini::{Gemini, Generate, Stream},
+    observe::{Counters, ModelCounters},
     owners::Owners,
     reply::{Attempt, Reply},
     turns::{ModelUse, StepReport, StepUse, Turn, TurnReport},
+    waits::{Wait, WaitReason},
 };
 
 #[cfg(doctest)]

@@ -1,0 +1,106 @@
+//! Who fetches what at the moment, so that nobody else does.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::watch;
+
+use super::{EmbedKey, Shared, Vector};
+
+/// The texts that are being fetched.
+#[derive(Debug, Default)]
+pub(super) struct Flights(Mutex<HashMap<EmbedKey, watch::Receiver<Option<Vector>>>>);
+
+impl Flights {
+    pub(super) fn lock(
+        &self,
+    ) -> MutexGuard<'_, HashMap<EmbedKey, watch::Receiver<Option<Vector>>>> {
+        // Nothing panics under this lock but an allocation, and a map is whole at every moment.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The duty to fetch one text. Dropping it hands the duty to whoever waits.
+#[must_use = "dropping a claim gives it up"]
+pub(crate) struct Claim {
+    key: EmbedKey,
+    sender: watch::Sender<Option<Vector>>,
+    cache: Arc<Shared>,
+}
+
+impl Claim {
+    pub(super) const fn key(&self) -> EmbedKey {
+        self.key
+    }
+
+    /// Hands the vector to everybody who waits, and to everybody who will ask.
+    pub(super) fn fill(self, vector: Vector) {
+        // Remembered first: who finds nobody fetching any more looks into the memory again.
+        self.cache.memory.insert(self.key, Arc::clone(&vector));
+        self.sender.send_replace(Some(vector));
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // The sender is dropped after this, so that whoever waits finds the place free when it looks again.
+        self.cache.flights.lock().remove(&self.key);
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Claim").field(&self.key).finish()
+    }
+}
+
+/// A text that somebody else fetches.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    receiver: watch::Receiver<Option<Vector>>,
+    cache: Arc<Shared>,
+}
+
+impl Wait {
+    /// The vector; `None` once whoever fetched it gave up: look again then.
+    ///
+    /// Wait only while holding no [`Claim`]: whoever is waited for may be waiting for that.
+    ///
+    /// # Cancel safety
+    /// Nothing is taken; drop it any time.
+    pub(crate) async fn vector(mut self) -> Option<Vector> {
+        let vector = self.receiver.wait_for(Option::is_some).await.ok()?.clone();
+        self.cache.counts.shared();
+        vector
+    }
+}
+
+/// What there is to do about one text that is not in memory.
+pub(super) enum Duty {
+    Fetch(Claim),
+    Wait(Wait),
+    Known(Vector),
+}
+
+/// Claims `key`, unless somebody has.
+pub(super) fn claim(cache: &Arc<Shared>, key: EmbedKey) -> Duty {
+    let mut flights = cache.flights.lock();
+    match flights.entry(key) {
+        Entry::Occupied(taken) => {
+            let receiver = taken.get().clone();
+            Duty::Wait(Wait { receiver, cache: Arc::clone(cache) })
+        }
+        Entry::Vacant(free) => {
+            // It may have come since the memory was asked.
+            if let Some(vector) = cache.memory.get(&key) {
+                return Duty::Known(vector);
+            }
+            let (sender, receiver) = watch::channel(None);
+            free.insert(receiver);
+            Duty::Fetch(Claim { key, sender, cache: Arc::clone(cache) })
+        }
+    }
+}

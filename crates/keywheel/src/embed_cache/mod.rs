@@ -1,0 +1,243 @@
+//! Vectors that are known already, so that no request is spent on them.
+//!
+//! A vector is served for the very same provider, model, task, number of dimensions, title and text, and for no
+//! other. Callers that miss one text at the same time make one call: the first fetches, the others wait; if the
+//! first fails or goes away, the next takes over.
+//!
+//! | to know | look in |
+//! |---|---|
+//! | what a vector is of | [`EmbedKey`] |
+//! | how to switch it on | [`EmbedCacheConfig`] |
+//! | how to keep vectors over restarts | [`EmbedStore`] |
+//! | who fetches, and who waits | `flight` |
+
+#[cfg(feature = "embed-cache-disk")]
+mod disk;
+mod flight;
+mod key;
+mod store;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use moka::sync::Cache;
+use serde::Serialize;
+
+#[cfg(feature = "embed-cache-disk")]
+pub use self::disk::{EmbedFile, EmbedFileError};
+pub use self::{
+    key::EmbedKey,
+    store::{EmbedStore, StoreFault},
+};
+pub(crate) use self::{
+    flight::{Claim, Wait},
+    key::Space,
+};
+use self::flight::{Duty, Flights};
+
+/// An embedding.
+pub type Vector = Arc<[f32]>;
+
+/// What an entry weighs besides its numbers: its key, and what the cache keeps about it.
+const OVERHEAD_BYTES: usize = 160;
+
+/// How embeddings are remembered, see [`GeminiBuilder::embed_cache`](crate::GeminiBuilder::embed_cache).
+///
+/// ```
+/// use keywheel::embed_cache::EmbedCacheConfig;
+///
+/// let config = EmbedCacheConfig::default().with_max_bytes(16 << 20); // 5,000 vectors of 768 numbers
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct EmbedCacheConfig {
+    max_bytes: u64,
+    store: Option<Arc<dyn EmbedStore>>,
+}
+
+impl Default for EmbedCacheConfig {
+    fn default() -> Self {
+        Self { max_bytes: 64 << 20, store: None }
+    }
+}
+
+impl EmbedCacheConfig {
+    /// How much memory vectors may take. Defaults to 64 MiB: 5,300 vectors of 3,072 numbers. What is asked for often
+    /// is kept for longest.
+    pub const fn with_max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// Where vectors are kept beside memory. Defaults to nowhere: a restart forgets them.
+    pub fn with_store(mut self, store: Arc<dyn EmbedStore>) -> Self {
+        self.store = Some(store);
+        self
+    }
+}
+
+/// What the cache did so far, and holds now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct EmbedCacheStats {
+    /// Texts whose vector was in memory.
+    pub hits: u64,
+    /// Texts whose vector was in the store behind it.
+    pub store_hits: u64,
+    /// Texts whose vector somebody else was fetching, and brought.
+    pub shared: u64,
+    /// Texts whose vector had to be fetched.
+    pub misses: u64,
+    /// Vectors in memory.
+    pub entries: u64,
+    /// What they take, in bytes.
+    pub bytes: u64,
+}
+
+/// Vectors by [`EmbedKey`]. Clones share one cache.
+#[derive(Debug, Clone)]
+pub(crate) struct EmbedCache {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    memory: Cache<EmbedKey, Vector>,
+    flights: Flights,
+    store: Option<Arc<dyn EmbedStore>>,
+    counts: Counts,
+}
+
+/// What the cache knows of some keys; the numbers are their places in the list that was asked for.
+#[derive(Debug, Default)]
+#[must_use = "claims that are dropped are given up"]
+pub(crate) struct Looked {
+    pub(crate) hits: Vec<(usize, Vector)>,
+    /// To be fetched by the caller, and [filled](EmbedCache::fill).
+    pub(crate) claims: Vec<(usize, Claim)>,
+    /// Being fetched by others: to be waited for once no claims are left.
+    pub(crate) waits: Vec<(usize, Wait)>,
+}
+
+impl EmbedCache {
+    pub(crate) fn new(config: EmbedCacheConfig) -> Self {
+        let memory = Cache::builder()
+            .max_capacity(config.max_bytes)
+            .weigher(|_: &EmbedKey, vector: &Vector| {
+                u32::try_from(size_of_val::<[f32]>(vector) + OVERHEAD_BYTES).unwrap_or(u32::MAX)
+            })
+            .build();
+        let (flights, counts) = (Flights::default(), Counts::default());
+        Self { shared: Arc::new(Shared { memory, flights, store: config.store, counts }) }
+    }
+
+    /// What is known of `keys`, and whose duty the rest is.
+    ///
+    /// Fetch what is claimed, a part at a time if need be, and [`fill`](Self::fill) each part as it comes. Then wait
+    /// for the others. Where a wait comes to nothing, look again.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives all claims up.
+    pub(crate) async fn look(&self, keys: &[EmbedKey]) -> Looked {
+        let mut looked = Looked::default();
+        for (place, key) in keys.iter().enumerate() {
+            if let Some(vector) = self.shared.memory.get(key) {
+                looked.hits.push((place, vector));
+                continue;
+            }
+            match flight::claim(&self.shared, *key) {
+                Duty::Known(vector) => looked.hits.push((place, vector)),
+                Duty::Wait(wait) => looked.waits.push((place, wait)),
+                Duty::Fetch(claim) => looked.claims.push((place, claim)),
+            }
+        }
+        self.shared.counts.hits(looked.hits.len());
+        self.look_further(&mut looked).await;
+        self.shared.counts.misses(looked.claims.len());
+        looked
+    }
+
+    /// Remembers what was fetched, and hands it to everybody who waits for it.
+    ///
+    /// # Cancel safety
+    /// Everything is in memory once this was polled; dropping the future may leave it out of the store.
+    pub(crate) async fn fill(&self, fetched: Vec<(Claim, Vector)>) {
+        let mut kept = Vec::with_capacity(fetched.len());
+        for (claim, vector) in fetched {
+            kept.push((claim.key(), Arc::clone(&vector)));
+            claim.fill(vector);
+        }
+        let Some(store) = &self.shared.store else { return };
+        if let Err(fault) = store.put_many(kept).await {
+            tracing::warn!(%fault, "embeddings are not in the store");
+        }
+    }
+
+    /// What it did, and holds.
+    pub(crate) fn stats(&self) -> EmbedCacheStats {
+        let Shared { memory, counts, .. } = &*self.shared;
+        // Brings the figures of the cache up to date.
+        memory.run_pending_tasks();
+        EmbedCacheStats {
+            hits: counts.hits.load(Relaxed),
+            store_hits: counts.store_hits.load(Relaxed),
+            shared: counts.shared.load(Relaxed),
+            misses: counts.misses.load(Relaxed),
+            entries: memory.entry_count(),
+            bytes: memory.weighted_size(),
+        }
+    }
+
+    /// Asks the store for what is claimed. The claims are held meanwhile, so others ask neither it nor the provider.
+    async fn look_further(&self, looked: &mut Looked) {
+        let Some(store) = self.shared.store.as_ref().filter(|_| !looked.claims.is_empty()) else {
+            return;
+        };
+        let keys: Vec<_> = looked.claims.iter().map(|(_, claim)| claim.key()).collect();
+        let found = match store.get_many(&keys).await {
+            Ok(found) => found,
+            Err(fault) => {
+                tracing::warn!(%fault, "the store of embeddings cannot be read");
+                return;
+            }
+        };
+        let claims = std::mem::take(&mut looked.claims);
+        let found = found.into_iter().chain(std::iter::repeat(None));
+        for ((place, claim), vector) in claims.into_iter().zip(found) {
+            let Some(vector) = vector else {
+                looked.claims.push((place, claim));
+                continue;
+            };
+            looked.hits.push((place, Arc::clone(&vector)));
+            claim.fill(vector);
+            self.shared.counts.store_hits.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    hits: AtomicU64,
+    store_hits: AtomicU64,
+    shared: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Counts {
+    fn hits(&self, texts: usize) {
+        self.hits.fetch_add(texts as u64, Relaxed);
+    }
+
+    fn misses(&self, texts: usize) {
+        self.misses.fetch_add(texts as u64, Relaxed);
+    }
+
+    fn shared(&self) {
+        self.shared.fetch_add(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;
