@@ -1,4 +1,5 @@
 //! Our calls are the calls that google-genai makes.
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 
 use std::{fs, sync::Arc, time::Duration};
 

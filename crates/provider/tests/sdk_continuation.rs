@@ -1,4 +1,5 @@
 //! Answers in several hops, put together as google-genai puts them together.
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 
 use keywheel_provider::api::{FinishReason, GenerateRequest, GenerateResponse, Part};
 use serde_json::{Value, from_value, json};

@@ -1,4 +1,5 @@
 //! The shapes that Google's own SDKs send and read pass through our types, nothing lost and nothing added.
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 
 use std::{fs, path::PathBuf};
 

@@ -1,4 +1,5 @@
 //! The resumable upload, as Google's SDKs do it and over a connection that breaks.
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 
 use std::{fs, ops::Range, sync::Arc};
 
