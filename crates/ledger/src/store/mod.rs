@@ -11,8 +11,10 @@ use crate::{
 };
 
 mod memory;
+mod sqlite;
 
 pub use memory::MemoryStore;
+pub use sqlite::SqliteStore;
 
 /// A future that a store returns. Boxed, so that stores can be used behind `dyn`.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, LedgerError>> + Send + 'a>>;

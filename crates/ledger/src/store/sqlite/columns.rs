@@ -1,30 +1,58 @@
 //! How a row lies in its table.
+//!
+//! Columns are read by their place: later versions of the schema only add columns at the end.
 
 use std::{str::FromStr, sync::Arc};
 
 use chrono::{DateTime, Utc};
-use keywheel_core::{Usage, from_unix_ms};
-use rusqlite::{Row as Columns, params, types::{FromSql, ValueRef}};
+use keywheel_core::{Usage, clock::from_unix_ms};
+use rusqlite::{Connection, Params, Row as Columns, params, types::{FromSql, ValueRef}};
 
 use super::fault::Fault;
 use crate::{AccountId, Amount, ErrorKind, Estimate, Idempotency, LedgerError, Row, RowId};
 
-/// The columns, in the order in which [`read`] takes them and [`insert`] gives them.
-pub(super) const COLUMNS: &str = "seq, nonce, state, account, model, key, request_id, day, \
-    estimate_guess, estimate_input, estimate_output, calls, charged_tokens, charged_calls, \
-    usage_input, usage_cached, usage_output, usage_thinking, usage_tool, usage_total, outcome, \
-    reserved_at, renewed_at, swept_at, settled_at, note, idempotency_key, idempotency_hash";
+/// The one row that `sql` selects, if there is one; `SELECT *` from `rows`.
+///
+/// # Errors
+/// Whatever reading it comes to.
+pub(super) fn first(
+    file: &Connection,
+    sql: &str,
+    params: impl Params,
+) -> Result<Option<Row>, Fault> {
+    let mut statement = file.prepare_cached(sql)?;
+    let mut found = statement.query(params)?;
+    found.next()?.map(read).transpose()
+}
+
+/// Gives `take` every row that `sql` selects; `SELECT *` from `rows`.
+///
+/// # Errors
+/// Whatever reading them comes to.
+pub(super) fn each(
+    file: &Connection,
+    sql: &str,
+    params: impl Params,
+    mut take: impl FnMut(Row),
+) -> Result<(), Fault> {
+    let mut statement = file.prepare_cached(sql)?;
+    let mut found = statement.query(params)?;
+    while let Some(columns) = found.next()? {
+        take(read(columns)?);
+    }
+    Ok(())
+}
 
 /// Adds a row.
 ///
 /// # Errors
 /// Whatever SQLite comes to.
-pub(super) fn insert(connection: &rusqlite::Connection, row: &Row) -> rusqlite::Result<()> {
+pub(super) fn insert(file: &Connection, row: &Row) -> rusqlite::Result<()> {
     const INSERT: &str = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     let usage = row.usage.as_ref();
     let repeat = row.idempotency.as_ref();
-    connection.prepare_cached(INSERT)?.execute(params![
+    file.prepare_cached(INSERT)?.execute(params![
         whole(row.id.seq),
         row.id.nonce.to_be_bytes(),
         row.state.as_str(),
@@ -61,14 +89,14 @@ pub(super) fn insert(connection: &rusqlite::Connection, row: &Row) -> rusqlite::
 ///
 /// # Errors
 /// Whatever SQLite comes to.
-pub(super) fn update(connection: &rusqlite::Connection, row: &Row) -> rusqlite::Result<()> {
+pub(super) fn update(file: &Connection, row: &Row) -> rusqlite::Result<()> {
     const UPDATE: &str = "UPDATE rows SET state = ?, charged_tokens = ?, charged_calls = ?, \
         usage_input = ?, usage_cached = ?, usage_output = ?, usage_thinking = ?, usage_tool = ?, \
-        usage_total = ?, outcome = ?, renewed_at = ?, swept_at = ?, settled_at = ?, \
+        usage_total = ?, outcome = ?, renewed_at = ?, swept_at = ?, settled_at = ?, note = ?, \
         idempotency_key = ?, idempotency_hash = ? WHERE seq = ?";
     let usage = row.usage.as_ref();
     let repeat = row.idempotency.as_ref();
-    connection.prepare_cached(UPDATE)?.execute(params![
+    file.prepare_cached(UPDATE)?.execute(params![
         row.state.as_str(),
         row.charged.map(|charged| whole(charged.tokens)),
         row.charged.map(|charged| whole(charged.calls)),
@@ -82,6 +110,7 @@ pub(super) fn update(connection: &rusqlite::Connection, row: &Row) -> rusqlite::
         row.renewed_at.map(|at| at.timestamp_millis()),
         row.swept_at.map(|at| at.timestamp_millis()),
         row.settled_at.map(|at| at.timestamp_millis()),
+        row.note,
         repeat.map(|repeat| &repeat.key),
         repeat.map(|repeat| repeat.content.cast_signed()),
         whole(row.id.seq),
@@ -93,7 +122,7 @@ pub(super) fn update(connection: &rusqlite::Connection, row: &Row) -> rusqlite::
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`] for what keywheel never writes.
-pub(super) fn read(columns: &Columns<'_>) -> Result<Row, Fault> {
+fn read(columns: &Columns<'_>) -> Result<Row, Fault> {
     let charged = match (number(columns, 12)?, number(columns, 13)?) {
         (Some(tokens), Some(calls)) => Some(Amount::new(tokens, calls)),
         _ => None,

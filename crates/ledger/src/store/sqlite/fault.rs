@@ -10,7 +10,7 @@ use crate::{ErrorKind, LedgerError};
 /// everybody whose work was in the same transaction.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// This caller's own; nothing was written for it.
+    /// In words already. Of one caller's work it is his own, and nothing was written for it.
     Answer(LedgerError),
     /// The file's.
     File(rusqlite::Error),
@@ -23,7 +23,7 @@ impl Fault {
         use ErrorCode::{ConstraintViolation, ParameterOutOfRange, TooBig, TypeMismatch};
         let of_a_row = [ConstraintViolation, ParameterOutOfRange, TooBig, TypeMismatch];
         match self {
-            Self::Answer(_) => false,
+            Self::Answer(_) => true,
             Self::File(rusqlite::Error::SqliteFailure(error, _)) => !of_a_row.contains(&error.code),
             Self::File(_) => false,
         }

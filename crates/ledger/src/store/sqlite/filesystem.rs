@@ -2,40 +2,37 @@
 
 use std::{fs, path::Path};
 
-/// File systems that live in memory, or in a layer that a container takes with it when it goes.
-const VANISHING: [&str; 9] = [
-    "aufs",
-    "devtmpfs",
-    "fuse-overlayfs",
-    "fuse.fuse-overlayfs",
-    "overlay",
-    "overlayfs",
-    "ramfs",
-    "rootfs",
-    "tmpfs",
-];
+use crate::StorageKind;
 
-/// The name of the file system under `path`, as Linux calls it (`ext4`, `overlay`, `tmpfs`); `None`
-/// where it cannot be told, as on every other platform.
+/// On what the file at `path` lies, or would lie. The file itself need not exist; its folder must.
 ///
-/// The file itself need not exist; its folder must.
-pub(super) fn kind(path: &Path) -> Option<String> {
-    let folder = path.parent()?.canonicalize().ok()?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    kind_in(&mounts, &folder)
+/// A disk is no promise: a volume that is thrown away with its container looks like any other. It
+/// can be told on Linux alone.
+pub(super) fn kind(path: &Path) -> StorageKind {
+    let name = || {
+        let folder = path.parent()?.canonicalize().ok()?;
+        name_in(&fs::read_to_string("/proc/self/mountinfo").ok()?, &folder)
+    };
+    name().map_or(StorageKind::Unknown, named)
 }
 
-/// Whether what is written to a file system of this name is gone after a restart of the container
-/// or the machine.
-///
-/// `false` is no promise: a volume that is thrown away with its container looks like any other disk.
-pub(super) fn vanishes(kind: &str) -> bool {
-    VANISHING.contains(&kind)
+fn named(name: String) -> StorageKind {
+    match name.as_str() {
+        "overlay" | "overlayfs" | "aufs" | "fuse-overlayfs" | "fuse.fuse-overlayfs" => {
+            StorageKind::Overlay
+        }
+        "tmpfs" | "ramfs" | "rootfs" | "devtmpfs" => StorageKind::Tmpfs,
+        "nfs" | "nfs4" | "cifs" | "smb3" | "smbfs" | "ceph" | "afs" | "lustre" | "glusterfs"
+        | "fuse.glusterfs" | "fuse.sshfs" | "fuse.s3fs" | "fuse.gcsfuse" => {
+            StorageKind::Network(name)
+        }
+        _ => StorageKind::Disk(name),
+    }
 }
 
 /// Reads the lines of `mountinfo` (proc(5)): of the mount points that contain `folder` the longest
 /// counts, and of several mounts at one place the last, which lies on top.
-fn kind_in(mounts: &str, folder: &Path) -> Option<String> {
+fn name_in(mounts: &str, folder: &Path) -> Option<String> {
     let mut found: Option<(usize, &str)> = None;
     for line in mounts.lines() {
         // 36 35 98:0 /root /mount/point rw,noatime master:1 - ext4 /dev/root rw
@@ -75,7 +72,7 @@ a line that nobody expected
 ";
 
     fn at(folder: &str) -> String {
-        kind_in(CONTAINER, Path::new(folder)).unwrap()
+        name_in(CONTAINER, Path::new(folder)).unwrap()
     }
 
     #[test]
@@ -93,24 +90,28 @@ a line that nobody expected
     #[test]
     fn what_a_restart_wipes_is_told_from_a_disk() {
         for gone in ["overlay", "tmpfs", "ramfs", "aufs", "rootfs"] {
-            assert!(vanishes(gone), "{gone}");
+            assert!(named(gone.to_owned()).vanishes(), "{gone}");
         }
-        for stays in ["ext4", "xfs", "btrfs", "zfs", "nfs4", "virtiofs", "9p", "fuseblk"] {
-            assert!(!vanishes(stays), "{stays}");
+        for stays in ["ext4", "xfs", "btrfs", "zfs", "virtiofs", "9p", "fuseblk"] {
+            assert_eq!(named(stays.to_owned()), StorageKind::Disk(stays.to_owned()));
+        }
+        for far in ["nfs4", "cifs", "fuse.gcsfuse"] {
+            assert_eq!(named(far.to_owned()), StorageKind::Network(far.to_owned()));
+            assert!(!named(far.to_owned()).vanishes());
         }
     }
 
     #[test]
     fn without_a_list_of_mounts_nothing_is_claimed() {
-        assert_eq!(kind_in("", Path::new("/data")), None);
-        assert_eq!(kind(Path::new("/no/such/folder/ledger.db")), None);
+        assert_eq!(name_in("", Path::new("/data")), None);
+        assert_eq!(kind(Path::new("/no/such/folder/ledger.db")), StorageKind::Unknown);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn this_machine_says_what_is_under_its_shared_memory() {
         if Path::new("/dev/shm").is_dir() {
-            assert_eq!(kind(Path::new("/dev/shm/ledger.db")).as_deref(), Some("tmpfs"));
+            assert_eq!(kind(Path::new("/dev/shm/ledger.db")), StorageKind::Tmpfs);
         }
     }
 }

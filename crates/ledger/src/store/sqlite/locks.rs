@@ -13,7 +13,7 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{File, OpenOptions, TryLockError},
     io::{self, ErrorKind},
     path::{Path, PathBuf},
     thread,

@@ -47,8 +47,7 @@ CREATE TABLE rows (
 );
 -- Each index costs every reservation: only those without which something would read all rows.
 CREATE INDEX open_rows ON rows (COALESCE(renewed_at, reserved_at)) WHERE state = 'reserved';
-CREATE UNIQUE INDEX idempotency ON rows (account, idempotency_key)
-    WHERE idempotency_key IS NOT NULL;
+CREATE INDEX idempotency ON rows (account, idempotency_key) WHERE idempotency_key IS NOT NULL;
 -- The whole allowance has the account '', all models together the model ''.
 CREATE TABLE totals (
     account           TEXT NOT NULL,

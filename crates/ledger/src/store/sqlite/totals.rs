@@ -1,12 +1,15 @@
 //! The totals as the writer knows them: read once, changed in memory, written once per transaction.
 
-use std::collections::{HashMap, HashSet};
+use std::{collections::HashMap, sync::Arc};
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use chrono::NaiveDate;
+use rusqlite::{Connection, params};
 
-use super::columns::{counted, whole};
-use super::fault::Fault;
-use crate::{Delta, Scope, Sum, Total, TotalKey};
+use super::{
+    columns::{counted, parsed, text, whole},
+    fault::Fault,
+};
+use crate::{AccountId, Delta, Scope, Sum, Total, TotalKey};
 
 /// More totals than this are not kept in memory from one transaction to the next.
 const MOST: usize = 20_000;
@@ -14,46 +17,69 @@ const MOST: usize = 20_000;
 /// Totals, by key.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
-    known: HashMap<TotalKey, Total>,
-    changed: HashSet<TotalKey>,
+    slots: Vec<Slot>,
+    by_key: HashMap<TotalKey, usize>,
+    /// The totals in which a row counts, by what decides that: one lookup instead of twelve.
+    groups: HashMap<(AccountId, Arc<str>, NaiveDate), Group>,
+    changed: Vec<usize>,
+}
+
+/// The totals in which a row counts. Good until [`Totals::forget`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Group([usize; 12]);
+
+#[derive(Debug)]
+struct Slot {
+    key: TotalKey,
+    total: Total,
+    is_changed: bool,
 }
 
 impl Totals {
     /// Forgets everything: another process wrote, or a transaction failed.
     pub(super) fn forget(&mut self) {
-        self.known.clear();
-        self.changed.clear();
+        *self = Self::default();
     }
 
-    /// The total of `key` as this transaction sees it.
+    /// The totals in which a row of `account` for `model` on `day` counts.
     ///
     /// # Errors
-    /// Whatever reading it comes to.
-    pub(super) fn of(&mut self, file: &Connection, key: &TotalKey) -> Result<Total, Fault> {
-        if let Some(total) = self.known.get(key) {
-            return Ok(*total);
-        }
-        let total = read(file, key)?;
-        self.known.insert(key.clone(), total);
-        Ok(total)
-    }
-
-    /// Changes the totals of all `keys` by `delta`.
-    ///
-    /// # Errors
-    /// Whatever reading one of them comes to.
-    pub(super) fn change(
+    /// Whatever reading them comes to.
+    pub(super) fn group(
         &mut self,
         file: &Connection,
-        keys: &[TotalKey],
-        delta: Delta,
-    ) -> Result<(), Fault> {
-        for key in keys {
-            let after = self.of(file, key)?.after(delta);
-            self.known.insert(key.clone(), after);
-            self.changed.insert(key.clone());
+        account: &AccountId,
+        model: &Arc<str>,
+        day: NaiveDate,
+    ) -> Result<Group, Fault> {
+        let name = (account.clone(), Arc::clone(model), day);
+        if let Some(group) = self.groups.get(&name) {
+            return Ok(*group);
         }
-        Ok(())
+        let mut slots = [0; 12];
+        for (slot, key) in slots.iter_mut().zip(TotalKey::all_of(account, model, day)) {
+            *slot = self.slot(file, key)?;
+        }
+        self.groups.insert(name, Group(slots));
+        Ok(Group(slots))
+    }
+
+    /// The total of `key`, which is one of `group`; zero if it is not.
+    pub(super) fn peek(&self, group: Group, key: &TotalKey) -> Total {
+        let mut slots = group.0.iter().map(|slot| &self.slots[*slot]);
+        slots.find(|slot| slot.key == *key).map(|slot| slot.total).unwrap_or_default()
+    }
+
+    /// Adds `delta` to every total of `group`.
+    pub(super) fn change(&mut self, group: Group, delta: Delta) {
+        for index in group.0 {
+            let slot = &mut self.slots[index];
+            slot.total = slot.total.after(delta);
+            if !slot.is_changed {
+                slot.is_changed = true;
+                self.changed.push(index);
+            }
+        }
     }
 
     /// Writes what was changed. If the transaction fails after this, [`forget`](Self::forget).
@@ -61,15 +87,25 @@ impl Totals {
     /// # Errors
     /// Whatever writing comes to.
     pub(super) fn write(&mut self, file: &Connection) -> Result<(), Fault> {
-        for key in self.changed.drain() {
-            if let Some(total) = self.known.get(&key) {
-                write(file, &key, total)?;
-            }
+        for index in self.changed.drain(..) {
+            let slot = &mut self.slots[index];
+            write(file, &slot.key, &slot.total)?;
+            slot.is_changed = false;
         }
-        if self.known.len() > MOST {
-            self.known.clear();
+        if self.slots.len() > MOST {
+            self.forget();
         }
         Ok(())
+    }
+
+    fn slot(&mut self, file: &Connection, key: TotalKey) -> Result<usize, Fault> {
+        if let Some(slot) = self.by_key.get(&key) {
+            return Ok(*slot);
+        }
+        let total = read(file, &key)?;
+        self.by_key.insert(key.clone(), self.slots.len());
+        self.slots.push(Slot { key, total, is_changed: false });
+        Ok(self.slots.len() - 1)
     }
 }
 
@@ -84,7 +120,37 @@ pub(super) fn read(file: &Connection, key: &TotalKey) -> Result<Total, Fault> {
     )?;
     let (account, model) = names(key);
     let mut found = statement.query(params![account, key.span.to_string(), model])?;
-    let Some(columns) = found.next()? else { return Ok(Total::default()) };
+    match found.next()? {
+        Some(columns) => total_at(columns, 0),
+        None => Ok(Total::default()),
+    }
+}
+
+/// Every total there is.
+///
+/// # Errors
+/// Whatever reading them comes to.
+pub(super) fn read_all(
+    file: &Connection,
+    mut take: impl FnMut(TotalKey, Total),
+) -> Result<(), Fault> {
+    let mut statement = file.prepare(
+        "SELECT account, span, model, tokens_settled, tokens_reserved, tokens_pruned, \
+            calls_settled, calls_reserved, calls_pruned FROM totals",
+    )?;
+    let mut found = statement.query([])?;
+    while let Some(columns) = found.next()? {
+        let scope = match text(columns, 0)? {
+            "" => Scope::Whole,
+            _ => Scope::Account(parsed(columns, 0)?),
+        };
+        let model = Some(text(columns, 2)?).filter(|model| !model.is_empty()).map(Arc::from);
+        take(TotalKey { scope, span: parsed(columns, 1)?, model }, total_at(columns, 3)?);
+    }
+    Ok(())
+}
+
+fn total_at(columns: &rusqlite::Row<'_>, first: usize) -> Result<Total, Fault> {
     let sum = |first| {
         Ok::<_, Fault>(Sum {
             settled: counted(columns, first)?,
@@ -92,7 +158,7 @@ pub(super) fn read(file: &Connection, key: &TotalKey) -> Result<Total, Fault> {
             pruned: counted(columns, first + 2)?,
         })
     };
-    Ok(Total { tokens: sum(0)?, calls: sum(3)? })
+    Ok(Total { tokens: sum(first)?, calls: sum(first + 3)? })
 }
 
 fn write(file: &Connection, key: &TotalKey, total: &Total) -> Result<(), Fault> {

@@ -1,8 +1,8 @@
-//! Transactions: immediate ones only.
+//! Transactions: immediate ones only, for whoever writes.
 //!
 //! A deferred transaction that reads first and writes later fails at once, busy timeout or not, when
-//! somebody else wrote in between. Therefore nobody in this crate begins a transaction in another
-//! way than by [`immediate`].
+//! somebody else wrote in between. Therefore nobody in this crate begins a transaction that writes in
+//! another way than by [`immediate`].
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
@@ -21,5 +21,20 @@ pub(super) fn immediate<T>(
         Transaction::new(connection, TransactionBehavior::Immediate).map_err(Fault::from)?;
     let done = work(&transaction)?;
     transaction.commit()?;
+    Ok(done)
+}
+
+/// Runs `work` on a snapshot: whatever others write meanwhile, it sees one moment. Only for a
+/// connection that cannot write.
+///
+/// # Errors
+/// What `work` came to.
+pub(super) fn snapshot<T>(
+    connection: &Connection,
+    work: impl FnOnce(&Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let transaction = connection.unchecked_transaction()?;
+    let done = work(&transaction)?;
+    transaction.finish()?;
     Ok(done)
 }

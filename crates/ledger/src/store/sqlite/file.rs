@@ -1,0 +1,253 @@
+//! The ledger's file: found, made, checked, opened.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use keywheel_core::clock::from_unix_ms;
+use rusqlite::{Connection, OpenFlags};
+
+use super::{
+    fault::{Fault, io_fault},
+    filesystem,
+    locks::{Presence, Turn, beside},
+    meta,
+    schema::{self, Found},
+    tx,
+};
+use crate::{Durability, ErrorKind, LedgerError, StorageInfo, StorageKind};
+
+/// How long to wait for somebody else's turn, and for a lock of another program.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// How many statements are kept ready.
+const STATEMENTS: usize = 32;
+/// How much of the file is kept in memory, in KiB.
+const CACHE_KIB: i64 = 16 * 1024;
+/// After how many pages of 4 KiB the log is copied into the file. Copying stops the writer for some
+/// milliseconds, so not too often; and readers have to look through the log, so not too rarely.
+const LOG_PAGES: i64 = 4_000;
+
+/// A ledger that is open for writing.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    pub(super) turn: Turn,
+    pub(super) presence: Presence,
+    pub(super) storage: StorageInfo,
+}
+
+/// Opens the ledger at `path`, which is made if `durability` allows it.
+///
+/// # Errors
+/// [`ErrorKind::Missing`], [`ErrorKind::Vanishing`], [`ErrorKind::Corrupt`],
+/// [`ErrorKind::NewerSchema`], and [`ErrorKind::Store`] for what may be over in a moment. A file that
+/// is not a ledger is left as it is.
+pub(super) fn open(
+    path: &Path,
+    durability: Durability,
+    now: DateTime<Utc>,
+) -> Result<Opened, LedgerError> {
+    if durability == Durability::RequireExisting && !path.exists() {
+        return Err(missing(path));
+    }
+    make_folder(path)?;
+    let kind = filesystem::kind(path);
+    judge(path, &kind, durability)?;
+
+    let turn = Turn::open(path).map_err(|error| io_fault("beside the ledger", error))?;
+    let held = wait_for(&turn)?;
+    make_file(path).map_err(|error| io_fault("the ledger's file cannot be made", error))?;
+    let mut connection = raw(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(Fault::from)?;
+    let found = schema::look(&connection)?;
+    if found == Found::Nothing && durability == Durability::RequireExisting {
+        return Err(missing(path));
+    }
+    let (presence, alone) =
+        Presence::join(path).map_err(|error| io_fault("beside the ledger", error))?;
+    configure(&connection)?;
+    if found != Found::Nothing && alone && !was_closed_in_order(&connection) {
+        check(path, &connection)?;
+    }
+    schema::migrate(&mut connection, found)?;
+    tx::immediate(&mut connection, |file| {
+        if found == Found::Nothing {
+            meta::set(file, meta::LEDGER_ID, format!("{:032x}", fastrand::u128(..)))?;
+            meta::set(file, meta::CREATED_AT, now.timestamp_millis())?;
+        }
+        meta::set(file, meta::CLOSED, 0)
+    })?;
+    keep_private(path);
+    drop(held);
+
+    let storage = StorageInfo {
+        vanishes: kind.vanishes(),
+        kind,
+        path: Some(path.to_owned()),
+        created_at: from_unix_ms(meta::number(&connection, meta::CREATED_AT)?),
+        ledger_id: meta::read(&connection, meta::LEDGER_ID)?.unwrap_or_default(),
+        just_created: found == Found::Nothing,
+    };
+    Ok(Opened { connection, turn, presence, storage })
+}
+
+/// Opens a ledger again that was open before.
+///
+/// # Errors
+/// Whatever stands in its place now.
+pub(super) fn reopen(path: &Path) -> Result<Connection, Fault> {
+    let connection = raw(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    expect_ledger(&connection)?;
+    configure(&connection)?;
+    Ok(connection)
+}
+
+/// Opens a ledger that is open for writing elsewhere in this process, for reading.
+///
+/// # Errors
+/// Whatever opening it comes to.
+pub(super) fn open_for_reading(path: &Path) -> Result<Connection, Fault> {
+    let connection = raw(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    expect_ledger(&connection)?;
+    Ok(connection)
+}
+
+/// Waits for our turn to write.
+///
+/// # Errors
+/// [`ErrorKind::Store`] if it does not come within [`PATIENCE`].
+pub(super) fn wait_for(turn: &Turn) -> Result<super::locks::Held<'_>, LedgerError> {
+    let held = turn.take(PATIENCE).map_err(|error| io_fault("beside the ledger", error))?;
+    held.ok_or_else(|| {
+        let what = "another process has kept the ledger for over 5 seconds; is it stopped?";
+        LedgerError::new(ErrorKind::Store, what)
+    })
+}
+
+fn raw(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
+    // Each connection stays in one thread. No URI: a path may have a question mark.
+    let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(PATIENCE)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(connection)
+}
+
+/// Only for what is known to be a ledger, or nothing yet: this writes.
+fn configure(connection: &Connection) -> Result<(), Fault> {
+    let mode: String =
+        connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        let what = format!("the ledger's file system has no shared memory (journal mode {mode})");
+        return Err(LedgerError::new(ErrorKind::Store, what).into());
+    }
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    Ok(())
+}
+
+fn expect_ledger(connection: &Connection) -> Result<(), Fault> {
+    match schema::look(connection)? {
+        Found::Nothing => {
+            let what = "an empty file has taken the ledger's place";
+            Err(LedgerError::new(ErrorKind::Missing, what).into())
+        }
+        Found::Version(_) => Ok(()),
+    }
+}
+
+fn judge(path: &Path, kind: &StorageKind, durability: Durability) -> Result<(), LedgerError> {
+    if !kind.vanishes() {
+        return Ok(());
+    }
+    let path = path.display();
+    let fact = format!("{path} lies on {kind}: a restart or a new instance begins with an empty cap");
+    match durability {
+        Durability::RequireExisting | Durability::Init => {
+            let what = format!("{fact}; put it on a disk that stays, such as a mounted volume");
+            return Err(LedgerError::new(ErrorKind::Vanishing, what));
+        }
+        Durability::EphemeralOk => tracing::warn!("{fact}, which was accepted"),
+        Durability::Create => tracing::warn!("{fact}; put it on a disk that stays, or accept it"),
+    }
+    Ok(())
+}
+
+fn missing(path: &Path) -> LedgerError {
+    let what = format!(
+        "there is no ledger at {}, so its cap would start anew; was a disk not mounted? \
+         If it is to begin here, make it once (init)",
+        path.display()
+    );
+    LedgerError::new(ErrorKind::Missing, what)
+}
+
+fn make_folder(path: &Path) -> Result<(), LedgerError> {
+    let Some(folder) = path.parent() else { return Ok(()) };
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder).map_err(|error| {
+        io_fault(&format!("the folder {} cannot be made", folder.display()), error)
+    })
+}
+
+/// Makes an empty file that only its owner can read, unless there is one. SQLite gives the files
+/// that it makes beside it the same permissions.
+///
+/// It is never opened if it is there: closing it again would take away the locks that SQLite holds
+/// on it for other handles in this process.
+fn make_file(path: &Path) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Takes the permissions of others away. What somebody else owns stays as it is.
+fn keep_private(path: &Path) {
+    #[cfg(unix)]
+    for path in files(path) {
+        use std::os::unix::fs::PermissionsExt;
+        let Ok(found) = fs::metadata(&path) else { continue };
+        if found.permissions().mode() & 0o077 != 0 {
+            let _ = fs::set_permissions(&path, fs::Permissions::from_mode(0o600));
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+}
+
+#[cfg(unix)]
+fn files(path: &Path) -> [PathBuf; 3] {
+    [path.to_owned(), beside(path, "-wal"), beside(path, "-shm")]
+}
+
+fn was_closed_in_order(connection: &Connection) -> bool {
+    meta::number(connection, meta::CLOSED).is_ok_and(|closed| closed == 1)
+}
+
+/// Reads all of it, after whoever had it open ended without closing it.
+fn check(path: &Path, connection: &Connection) -> Result<(), LedgerError> {
+    let verdict: Result<String, _> =
+        connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0));
+    let fault = match verdict {
+        Ok(verdict) if verdict == "ok" => return Ok(()),
+        Ok(fault) => fault,
+        Err(error) => return Err(Fault::from(error).into()),
+    };
+    let what = format!(
+        "the ledger at {} is damaged ({fault}); it is left as it is. Put it aside and restore a \
+         copy, or begin a new one",
+        path.display()
+    );
+    Err(LedgerError::new(ErrorKind::Corrupt, what))
+}

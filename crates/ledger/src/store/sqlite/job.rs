@@ -1,0 +1,196 @@
+//! What callers hand to the writer, and how they get their answers.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tokio::sync::{mpsc::WeakSender, oneshot};
+
+use super::{book::Book, fault::Fault};
+use crate::{LedgerError, Row, RowId, RowState, Settled, store::Reserving};
+
+/// What goes through the writer's queue.
+pub(super) enum Message {
+    /// Work for somebody who waits.
+    Job(Box<dyn Job>),
+    /// Nothing but: look at what was abandoned.
+    Wake,
+}
+
+/// One caller's work.
+pub(super) trait Job: Send {
+    /// True if nobody waits for it any more, and it is not wanted then.
+    fn is_moot(&self) -> bool;
+
+    /// Does it, and keeps the answer. May be done again after a transaction that failed.
+    ///
+    /// # Errors
+    /// Only those that concern the whole transaction; the caller's own are an answer.
+    fn run(&mut self, book: &mut Book<'_>) -> Result<(), Fault>;
+
+    /// Hands the answer over: the one that was kept, or why the transaction failed.
+    fn answer(self: Box<Self>, failure: Option<LedgerError>);
+}
+
+/// Work that is a function of the ledger.
+pub(super) struct Call<T: Undo, F> {
+    pub(super) work: F,
+    /// Whether to do it even if nobody waits any more.
+    pub(super) when_alone: WhenAlone,
+    pub(super) reply: oneshot::Sender<Delivery<T>>,
+    pub(super) abandoned: Abandoned,
+    pub(super) kept: Option<Result<T, LedgerError>>,
+}
+
+/// What to do for a caller who went away before his work was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WhenAlone {
+    /// It is a fact that has to be booked.
+    Apply,
+    /// It was only a wish.
+    Skip,
+}
+
+impl<T, F> Job for Call<T, F>
+where
+    T: Undo + Send,
+    F: FnMut(&mut Book<'_>) -> Result<T, Fault> + Send,
+{
+    fn is_moot(&self) -> bool {
+        self.when_alone == WhenAlone::Skip && self.reply.is_closed()
+    }
+
+    fn run(&mut self, book: &mut Book<'_>) -> Result<(), Fault> {
+        match (self.work)(book) {
+            Ok(done) => self.kept = Some(Ok(done)),
+            Err(Fault::Answer(error)) => self.kept = Some(Err(error)),
+            Err(fault) => return Err(fault),
+        }
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, failure: Option<LedgerError>) {
+        let Self { reply, abandoned, kept, .. } = *self;
+        let result = match (failure, kept) {
+            (Some(failure), _) => Err(failure),
+            (None, Some(kept)) => kept,
+            // Moot: nobody waits.
+            (None, None) => return,
+        };
+        // Whether anybody takes it or not, the delivery knows what to do.
+        let _ = reply.send(Delivery { result: Some(result), abandoned });
+    }
+}
+
+/// An answer on its way. If it is dropped before it was [taken](Self::take), what was reserved for
+/// its caller is given back: he went away, and nobody would settle it.
+#[derive(Debug)]
+pub(super) struct Delivery<T: Undo> {
+    result: Option<Result<T, LedgerError>>,
+    abandoned: Abandoned,
+}
+
+impl<T: Undo> Delivery<T> {
+    /// The answer. No await may lie between this and handing it to the caller.
+    pub(super) fn take(mut self) -> Option<Result<T, LedgerError>> {
+        self.result.take()
+    }
+}
+
+impl<T: Undo> Drop for Delivery<T> {
+    fn drop(&mut self) {
+        if let Some(id) = self.result.take().and_then(Result::ok).and_then(|done| done.reserved()) {
+            self.abandoned.push(id);
+        }
+    }
+}
+
+/// An answer that may have reserved something.
+pub(super) trait Undo {
+    /// The row that was reserved, if one was.
+    fn reserved(&self) -> Option<RowId> {
+        None
+    }
+}
+
+impl Undo for Reserving {
+    fn reserved(&self) -> Option<RowId> {
+        match self {
+            Self::Granted(row) => Some(row.id),
+            Self::Denied(_) | Self::Replayed(_) => None,
+        }
+    }
+}
+
+impl Undo for (Settled, Reserving) {
+    fn reserved(&self) -> Option<RowId> {
+        self.1.reserved()
+    }
+}
+
+impl Undo for Settled {}
+impl Undo for RowState {}
+impl Undo for Vec<Row> {}
+impl Undo for usize {}
+
+/// Rows whose callers went away.
+#[derive(Debug, Clone)]
+pub(super) struct Abandoned {
+    rows: Arc<Mutex<Vec<RowId>>>,
+    /// Weak, or a delivery that nobody takes would keep the writer alive.
+    writer: WeakSender<Message>,
+}
+
+impl Abandoned {
+    pub(super) fn new(writer: WeakSender<Message>) -> Self {
+        Self { rows: Arc::default(), writer }
+    }
+
+    /// All of them, oldest first; none are left.
+    pub(super) fn take(&self) -> Vec<RowId> {
+        std::mem::take(&mut *self.rows.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts back what could not be written, for the next time.
+    pub(super) fn put_back(&self, rows: Vec<RowId>) {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner).extend(rows);
+    }
+
+    fn push(&self, id: RowId) {
+        self.put_back(vec![id]);
+        // A full queue wakes the writer as well.
+        if let Some(writer) = self.writer.upgrade() {
+            let _ = writer.try_send(Message::Wake);
+        }
+    }
+}
+
+/// How many callers wait for the writer. Counts one as long as it lives.
+#[derive(Debug)]
+pub(super) struct Waiting(Arc<AtomicUsize>);
+
+impl Waiting {
+    pub(super) fn new(all: &Arc<AtomicUsize>) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(all))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Job(_) => "Job",
+            Self::Wake => "Wake",
+        })
+    }
+}

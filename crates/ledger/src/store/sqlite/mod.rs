@@ -1,0 +1,288 @@
+//! A ledger in a SQLite file: durable, for any number of processes on one machine.
+//!
+//! | to know | look in |
+//! |---|---|
+//! | how many callers share one commit, and what a failure does | `writer` |
+//! | what a caller hands over, and what becomes of it if he goes away | `job` |
+//! | what is read and written for one reservation | `book`, `totals`, `columns` |
+//! | how processes take turns | `locks` |
+//! | what is checked when the file is opened | `file`, `filesystem`, `location` |
+//! | the tables | `schema`, `meta` |
+//! | reports and audits | `reader` |
+
+mod book;
+mod columns;
+mod fault;
+mod file;
+mod filesystem;
+mod job;
+mod location;
+mod locks;
+mod meta;
+mod reader;
+mod schema;
+mod totals;
+mod tx;
+mod writer;
+
+use std::{
+    fmt,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicUsize, mpsc as std_mpsc},
+    thread,
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use rusqlite::{Connection, InterruptHandle};
+use tokio::sync::{mpsc, oneshot};
+
+use self::{
+    book::Book,
+    fault::Fault,
+    file::Opened,
+    job::{Abandoned, Call, Delivery, Message, Undo, Waiting, WhenAlone},
+    reader::Reading,
+    writer::Writer,
+};
+use super::{LedgerStore, Reserving, RowQuery, StoreFuture, StoreInfo};
+use crate::{
+    AuditReport, Durability, ErrorKind, LedgerError, Reservation, Row, RowId, RowState, Settled,
+    Settlement, StorageInfo, Total, TotalKey,
+};
+
+/// How many callers may wait in the queue; the others wait for a place in it.
+const QUEUE: usize = 1_024;
+/// How many may wait to read.
+const READERS: usize = 64;
+/// How long dropping a store waits for its threads. They end by themselves, later, if it takes
+/// longer.
+const PATIENCE_TO_CLOSE: Duration = Duration::from_secs(5);
+
+/// A ledger in a SQLite file.
+///
+/// Writing and reading have a thread each; no runtime is needed, and none is blocked. Dropping it
+/// finishes what was handed over, closes the file in order and waits for that, 5 seconds at most.
+/// Several stores on one file, in one process or many, take turns and count together.
+///
+/// ```
+/// use keywheel_ledger::{Durability, LedgerStore, SqliteStore};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("ledger.db");
+/// # let now = chrono::DateTime::UNIX_EPOCH;
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let store = SqliteStore::open(Some(&path), Durability::Create, now).await?;
+/// assert!(store.info().await?.storage.just_created);
+/// # Ok::<(), keywheel_ledger::LedgerError>(()) }).unwrap();
+/// ```
+pub struct SqliteStore {
+    storage: StorageInfo,
+    waiting: Arc<AtomicUsize>,
+    abandoned: Abandoned,
+    /// `None` only while it is dropped.
+    writer: Option<mpsc::Sender<Message>>,
+    reader: Option<mpsc::Sender<Reading>>,
+    interrupt: InterruptHandle,
+    /// Ends when a thread has ended.
+    threads: Mutex<[std_mpsc::Receiver<()>; 2]>,
+}
+
+impl SqliteStore {
+    /// Opens the ledger in the file at `path`, or makes it if `durability` allows that, at `now`.
+    ///
+    /// `None` means the file that `KEYWHEEL_LEDGER` names, else `LEDGER_DB`, else
+    /// `keywheel/ledger.db` in the platform's folder for the state of programs
+    /// (`$XDG_STATE_HOME`, `~/.local/state`). Of a folder that is there, it is `ledger.db` in it.
+    ///
+    /// The file can be read by its owner alone. After the last to have it open ended without closing
+    /// it, all of it is checked first.
+    ///
+    /// # Errors
+    /// [`Missing`](ErrorKind::Missing) and [`Vanishing`](ErrorKind::Vanishing) as `durability` asks
+    /// for; [`Corrupt`](ErrorKind::Corrupt) for a file that is damaged or not a ledger and
+    /// [`NewerSchema`](ErrorKind::NewerSchema) for one of a newer keywheel, which are left as they
+    /// are; [`Invalid`](ErrorKind::Invalid) for a path that cannot be a file; else
+    /// [`Store`](ErrorKind::Store).
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, it ends on its thread and closes the file again.
+    pub async fn open(
+        path: Option<&Path>,
+        durability: Durability,
+        now: DateTime<Utc>,
+    ) -> Result<Self, LedgerError> {
+        let lookup = |name: &str| std::env::var_os(name);
+        let path = location::resolve(path, lookup, location::platform_state_folder)?;
+        let (writer, written) = mpsc::channel(QUEUE);
+        let (reader, read) = mpsc::channel(READERS);
+        let abandoned = Abandoned::new(writer.downgrade());
+        let waiting = Arc::new(AtomicUsize::new(0));
+
+        let (report, opened) = oneshot::channel();
+        let writing = spawn("keywheel-ledger", {
+            let (abandoned, waiting) = (abandoned.clone(), Arc::clone(&waiting));
+            move || match open_both(&path, durability, now) {
+                Err(error) => drop(report.send(Err(error))),
+                Ok((opened, reading)) => {
+                    let storage = opened.storage.clone();
+                    let writer = Writer::new(opened, abandoned, waiting);
+                    // Nobody waits any more: the queue has ended, too, and the writer closes.
+                    let _ = report.send(Ok((storage, reading)));
+                    writer.run(written);
+                }
+            }
+        })?;
+        let (storage, connection) = opened.await.unwrap_or_else(|_| Err(closed()))?;
+        let interrupt = connection.get_interrupt_handle();
+        let path = storage.path.clone().unwrap_or_default();
+        let reading = spawn("keywheel-reports", move || reader::run(path, connection, read))?;
+        let threads = Mutex::new([reading, writing]);
+        let (writer, reader) = (Some(writer), Some(reader));
+        Ok(Self { storage, waiting, abandoned, writer, reader, interrupt, threads })
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub const fn storage(&self) -> &StorageInfo {
+        &self.storage
+    }
+
+    /// Hands `work` to the writer.
+    fn write<T: Undo + Send + 'static>(
+        &self,
+        when_alone: WhenAlone,
+        work: impl FnMut(&mut Book<'_>) -> Result<T, Fault> + Send + 'static,
+    ) -> StoreFuture<'_, T> {
+        Box::pin(async move {
+            let _waiting = Waiting::new(&self.waiting);
+            let (reply, answer) = oneshot::channel::<Delivery<T>>();
+            let abandoned = self.abandoned.clone();
+            let job = Box::new(Call { work, when_alone, reply, abandoned, kept: None });
+            let queue = self.writer.as_ref().ok_or_else(closed)?;
+            // Dropped here, nothing was handed over.
+            queue.send(Message::Job(job)).await.map_err(|_| closed())?;
+            // Dropped here, the answer is dropped as well and knows what to give back.
+            let delivery = answer.await.map_err(|_| closed())?;
+            delivery.take().unwrap_or_else(|| Err(closed()))
+        })
+    }
+
+    /// Hands `work` to the reader.
+    fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
+    ) -> StoreFuture<'_, T> {
+        Box::pin(async move {
+            let (reply, answer) = oneshot::channel();
+            let queue = self.reader.as_ref().ok_or_else(closed)?;
+            queue.send(reader::reading(reply, work)).await.map_err(|_| closed())?;
+            answer.await.unwrap_or_else(|_| Err(closed()))
+        })
+    }
+}
+
+impl LedgerStore for SqliteStore {
+    fn info(&self) -> StoreFuture<'_, StoreInfo> {
+        let storage = self.storage.clone();
+        self.read(|file| reader::info(file, storage))
+    }
+
+    fn reserve(&self, reservation: Reservation) -> StoreFuture<'_, Reserving> {
+        self.write(WhenAlone::Skip, move |book| book.reserve(&reservation))
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<'_, Settled> {
+        self.write(WhenAlone::Apply, move |book| book.settle(&settlement))
+    }
+
+    fn turn_over(
+        &self,
+        settlement: Settlement,
+        next: Reservation,
+    ) -> StoreFuture<'_, (Settled, Reserving)> {
+        self.write(WhenAlone::Apply, move |book| book.turn_over(&settlement, &next))
+    }
+
+    fn renew(&self, id: RowId, now: DateTime<Utc>) -> StoreFuture<'_, RowState> {
+        self.write(WhenAlone::Apply, move |book| book.renew(id, now))
+    }
+
+    fn sweep(&self, now: DateTime<Utc>, age: Duration) -> StoreFuture<'_, Vec<Row>> {
+        self.write(WhenAlone::Skip, move |book| book.sweep(now, age))
+    }
+
+    fn prune(&self, now: DateTime<Utc>, keep: Duration) -> StoreFuture<'_, usize> {
+        Box::pin(async move {
+            let places = self.read(move |file| reader::prunable(file, now, keep)).await?;
+            if places.is_empty() {
+                return Ok(0);
+            }
+            self.write(WhenAlone::Skip, move |book| book.prune(&places, now, keep)).await
+        })
+    }
+
+    fn totals(&self, keys: Vec<TotalKey>) -> StoreFuture<'_, Vec<Total>> {
+        self.read(move |file| reader::totals(file, &keys))
+    }
+
+    fn rows(&self, query: RowQuery) -> StoreFuture<'_, Vec<Row>> {
+        self.read(move |file| reader::rows(file, &query))
+    }
+
+    fn recent(&self, count: usize) -> StoreFuture<'_, Vec<Row>> {
+        self.read(move |file| reader::recent(file, count))
+    }
+
+    fn audit(&self) -> StoreFuture<'_, AuditReport> {
+        self.read(reader::audit)
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        drop((self.writer.take(), self.reader.take()));
+        self.interrupt.interrupt();
+        for thread in self.threads.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            // It sends nothing; this ends when the thread has dropped its side.
+            let _ = thread.recv_timeout(PATIENCE_TO_CLOSE);
+        }
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").field("storage", &self.storage).finish_non_exhaustive()
+    }
+}
+
+fn open_both(
+    path: &Path,
+    durability: Durability,
+    now: DateTime<Utc>,
+) -> Result<(Opened, Connection), LedgerError> {
+    let opened = file::open(path, durability, now)?;
+    let reading = file::open_for_reading(path)?;
+    Ok((opened, reading))
+}
+
+/// Runs `work` on a thread of this name; what is returned ends when the thread does.
+fn spawn(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<std_mpsc::Receiver<()>, LedgerError> {
+    let (alive, ended) = std_mpsc::channel();
+    let work = move || {
+        work();
+        drop::<std_mpsc::Sender<()>>(alive);
+    };
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .map(|_| ended)
+        .map_err(|error| fault::io_fault("no thread for the ledger", error))
+}
+
+fn closed() -> LedgerError {
+    LedgerError::new(ErrorKind::Closed, "the ledger is closed, or its thread has ended")
+}

@@ -1,0 +1,211 @@
+//! The one thread that writes: it takes what many callers want, and commits it together.
+//!
+//! A commit waits for the disk once, whether it holds one reservation or 256. Each caller gets his
+//! own answer: a denial is a value, and one whose row cannot be written does not spoil the others'.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rusqlite::Connection;
+use tokio::sync::mpsc::{Receiver, error::TryRecvError};
+
+use super::{
+    book::{Book, Memory},
+    fault::Fault,
+    file::{self, Opened},
+    job::{Abandoned, Job, Message},
+    locks::{Presence, Turn},
+    meta, tx,
+};
+use crate::LedgerError;
+
+/// The most that goes into one transaction.
+const MOST: usize = 256;
+/// With more callers than this it pays to wait for those who just got their answers.
+const CROWD: usize = 16;
+/// How long to wait for them.
+const LINGER: Duration = Duration::from_micros(100);
+/// How long to wait for our turn when the ledger is closed.
+const PATIENCE_TO_CLOSE: Duration = Duration::from_secs(1);
+
+/// The writer, as it lives in its thread.
+#[derive(Debug)]
+pub(super) struct Writer {
+    path: PathBuf,
+    /// `None` after a failure, until it is open again.
+    file: Option<Connection>,
+    /// What [`data_version`] was when `memory` was last right.
+    seen: Option<i64>,
+    memory: Memory,
+    turn: Turn,
+    presence: Presence,
+    abandoned: Abandoned,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Writer {
+    pub(super) fn new(opened: Opened, abandoned: Abandoned, waiting: Arc<AtomicUsize>) -> Self {
+        let Opened { connection, turn, presence, storage } = opened;
+        Self {
+            path: storage.path.unwrap_or_default(),
+            file: Some(connection),
+            seen: None,
+            memory: Memory::default(),
+            turn,
+            presence,
+            abandoned,
+            waiting,
+        }
+    }
+
+    /// Writes what comes through `queue` until nobody can send any more, and closes the ledger.
+    pub(super) fn run(mut self, mut queue: Receiver<Message>) {
+        let mut batch = Vec::with_capacity(MOST);
+        while let Some(first) = queue.blocking_recv() {
+            take(first, &mut batch);
+            self.gather(&mut queue, &mut batch);
+            self.write(&mut queue, &mut batch);
+        }
+        self.close();
+    }
+
+    /// Takes what else is there, up to [`MOST`]. In a crowd those who just got their answers are
+    /// about to come back; a commit without them would make all of them wait for two.
+    fn gather(&self, queue: &mut Receiver<Message>, batch: &mut Vec<Box<dyn Job>>) {
+        drain(queue, batch);
+        let crowd = self.waiting.load(Ordering::Relaxed).min(MOST);
+        if crowd <= CROWD {
+            return;
+        }
+        let began = now();
+        while batch.len() < crowd && began.elapsed() < LINGER {
+            match queue.try_recv() {
+                Ok(message) => take(message, batch),
+                Err(TryRecvError::Empty) => thread::yield_now(),
+                Err(TryRecvError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Writes the batch, and whatever came while we waited for our turn; everybody gets his answer.
+    fn write(&mut self, queue: &mut Receiver<Message>, batch: &mut Vec<Box<dyn Job>>) {
+        let failure = self.commit(|| {
+            drain(queue, batch);
+            batch
+        });
+        match failure {
+            Ok(()) => batch.drain(..).for_each(|job| job.answer(None)),
+            // One row cannot be written: whose it is, is found out one by one.
+            Err(fault) if batch.len() > 1 && !fault.concerns_all() => {
+                for mut job in batch.drain(..) {
+                    let failure = self.commit(|| std::slice::from_mut(&mut job)).err();
+                    job.answer(failure.map(LedgerError::from));
+                }
+            }
+            Err(fault) => {
+                let error = LedgerError::from(fault);
+                tracing::warn!(%error, callers = batch.len(), "the ledger could not be written");
+                batch.drain(..).for_each(|job| job.answer(Some(error.clone())));
+            }
+        }
+    }
+
+    /// Does the `jobs` in one transaction, when it is our turn. After an error none of them is done.
+    fn commit<'a>(
+        &mut self,
+        jobs: impl FnOnce() -> &'a mut [Box<dyn Job>],
+    ) -> Result<(), Fault> {
+        let _held = file::wait_for(&self.turn)?;
+        if self.file.is_none() {
+            self.seen = None;
+            self.file = Some(file::reopen(&self.path)?);
+        }
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let jobs = jobs();
+        let abandoned = self.abandoned.take();
+        let (memory, seen) = (&mut self.memory, &mut self.seen);
+        let done = tx::immediate(file, |file| {
+            let version = data_version(file)?;
+            if seen.replace(version) != Some(version) {
+                memory.forget();
+            }
+            let mut book = Book::new(file, memory);
+            for id in &abandoned {
+                give_back(&mut book, *id)?;
+            }
+            for job in jobs.iter_mut().filter(|job| !job.is_moot()) {
+                job.run(&mut book)?;
+            }
+            book.close()
+        });
+        if done.is_err() {
+            self.memory.forget();
+            self.abandoned.put_back(abandoned);
+            // Whatever state it is in: a new connection has none.
+            self.file = None;
+        }
+        done
+    }
+
+    /// Marks the ledger as closed in order, if nobody else has it open.
+    fn close(mut self) {
+        // What was abandoned last has nobody to wake us for it.
+        let nobody: &mut [Box<dyn Job>] = &mut [];
+        let _ = self.commit(|| nobody);
+        // Somebody else's turn never ends: he, or the next to open it, will find it not closed.
+        let Ok(Some(_held)) = self.turn.take(PATIENCE_TO_CLOSE) else { return };
+        let Some(mut file) = self.file.take() else { return };
+        if self.presence.leave() {
+            let closed = tx::immediate(&mut file, |file| meta::set(file, meta::CLOSED, 1));
+            let closed = closed.and_then(|()| {
+                Ok(file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
+            });
+            if let Err(fault) = closed {
+                let error = LedgerError::from(fault);
+                tracing::warn!(%error, "the ledger could not be closed in order");
+            }
+        }
+        // Before the turn ends: the last connection to close removes the log.
+        drop(file);
+    }
+}
+
+fn take(message: Message, batch: &mut Vec<Box<dyn Job>>) {
+    match message {
+        Message::Job(job) => batch.push(job),
+        Message::Wake => {}
+    }
+}
+
+fn drain(queue: &mut Receiver<Message>, batch: &mut Vec<Box<dyn Job>>) {
+    while batch.len() < MOST
+        && let Ok(message) = queue.try_recv()
+    {
+        take(message, batch);
+    }
+}
+
+/// A number that changes when another connection writes.
+fn data_version(file: &Connection) -> Result<i64, Fault> {
+    Ok(file.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
+}
+
+fn give_back(book: &mut Book<'_>, id: crate::RowId) -> Result<(), Fault> {
+    match book.abandon(id) {
+        // Pruned meanwhile, or damaged: nobody waits to hear of it.
+        Err(Fault::Answer(_)) | Ok(()) => Ok(()),
+        Err(fault) => Err(fault),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "100 µs inside one thread, compared with nothing else")]
+fn now() -> Instant {
+    Instant::now()
+}
