@@ -179,6 +179,8 @@ impl Collector {
                     self.word(value);
                 }
             }
+            // Mistral's errors say so of themselves.
+            "object" if value.text == "error" => self.facts.error = true,
             "reason" => self.reason(value),
             _ => self.wait_field(key, value),
         }

@@ -44,6 +44,9 @@ pub(super) struct HeaderQuota {
 const PREFIXES: [&str; 4] =
     ["retry-after", "x-ratelimit-", "anthropic-ratelimit-", "x-ms-retry-after-ms"];
 
+/// The latest that a window of a minute can be full again, in seconds, with some room for rounding.
+const LATEST_MINUTE: f64 = 65.0;
+
 /// Far more than any provider sends.
 const MOST_QUOTAS: usize = 16;
 
@@ -157,9 +160,11 @@ impl HeaderQuota {
         };
         let used = limit.checked_sub(remaining).filter(|used| *used > 0)?;
         let window = reset * limit as f64 / used as f64;
+        // Where the whole quota comes back at once, the time until then says nothing of the window's length,
+        // but that it is no shorter.
         match window {
-            ..=600.0 => Some(Span::Minute),
-            14_400.0.. => Some(Span::Day),
+            ..=600.0 if reset <= LATEST_MINUTE => Some(Span::Minute),
+            14_400.0.. if reset > LATEST_MINUTE => Some(Span::Day),
             _ => None,
         }
     }
@@ -224,6 +229,26 @@ mod tests {
             ("x-ratelimit-reset-requests", "1s"),
         ]);
         assert_eq!(dimensions(&openai), [(Some(Dimension::Rpm), Some(60))]);
+    }
+
+    #[test]
+    fn a_window_that_cannot_be_told_is_not_guessed() {
+        for (limit, remaining, reset) in [
+            // A minute's window that ends in 59 s: a day's, if it came back bit by bit.
+            ("1500", "1499", "59s"),
+            // A day's window that ends in five minutes: a minute's, if it came back bit by bit.
+            ("1000", "10", "5m"),
+            // Whole seconds of what takes six thousandths.
+            ("10000", "9999", "1s"),
+            ("1000", "1000", "1s"),
+        ] {
+            let headers = read(&[
+                ("x-ratelimit-limit-requests", limit),
+                ("x-ratelimit-remaining-requests", remaining),
+                ("x-ratelimit-reset-requests", reset),
+            ]);
+            assert_eq!(dimensions(&headers)[0].0, None, "{limit} {remaining} {reset}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@
 use std::borrow::Cow;
 
 use chrono::{DateTime, Utc};
+use http::HeaderMap;
 use keywheel_core::{Cause, Effect, LimitSeen, Scope, Wait, Window, scrub};
 
 mod body;
@@ -106,6 +107,40 @@ pub fn classify(
         message: spoken(facts.messages),
         fix: finding.fix,
         evidence,
+    }
+}
+
+/// The limits that the headers of a reply tell of, a success included: what [`classify`] would put into
+/// [`Verdict::limits`], without a look at the body.
+///
+/// Only limits whose window is certain: by the header's name, by the provider's contract (tokens are per
+/// minute), or worked out from what is used and when it is back, which tells Groq's requests, counted per
+/// day, from OpenAI's under the same name. Google sends none; what a gateway adds is the gateway's own.
+///
+/// ```
+/// use http::HeaderMap;
+/// use keywheel_core::{Dimension, LimitSeen};
+/// use keywheel_provider::{Dialect, classify::limits_from_headers};
+///
+/// let mut headers = HeaderMap::new();
+/// for (name, value) in [("limit", "1000"), ("remaining", "998"), ("reset", "2m52.8s")] {
+///     let name: http::HeaderName = format!("x-ratelimit-{name}-requests").parse().unwrap();
+///     headers.insert(name, value.parse().unwrap());
+/// }
+/// headers.insert("x-ratelimit-limit-tokens", "8000".parse().unwrap());
+/// let now = "2026-11-30T07:12:03Z".parse().unwrap();
+/// let limits = limits_from_headers(Dialect::OpenAi, &headers, now);
+/// assert_eq!(limits, [LimitSeen::new(Dimension::Rpd, 1000), LimitSeen::new(Dimension::Tpm, 8000)]);
+/// ```
+#[must_use]
+pub fn limits_from_headers(
+    dialect: Dialect,
+    headers: &HeaderMap,
+    now: DateTime<Utc>,
+) -> Vec<LimitSeen> {
+    match dialect {
+        Dialect::Gemini => Vec::new(),
+        Dialect::OpenAi => limits(Vec::new(), &RateHeaders::read(headers, &[], now)),
     }
 }
 

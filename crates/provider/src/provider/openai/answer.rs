@@ -86,6 +86,12 @@ impl Completion {
     pub(super) fn into_response(self) -> GenerateResponse {
         let Self { id, model, usage, mut extra, .. } = self;
         let usage_metadata = usage_metadata(usage.as_ref(), &extra);
+        // Mistral's errors are not wrapped.
+        let calls_itself = |name: &str| extra.get(name).is_some_and(|value| value == "error");
+        if !extra.contains_key("error") && (calls_itself("object") || calls_itself("type")) {
+            let error = extra.get("message").cloned().unwrap_or(true.into());
+            extra.insert("error".to_owned(), error);
+        }
         if let Some(usage) = usage.filter(|usage| !usage.is_null()) {
             extra.insert("usage".to_owned(), usage);
         }

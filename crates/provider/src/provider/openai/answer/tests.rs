@@ -197,6 +197,9 @@ fn an_error_with_status_200_is_no_answer() {
     let choice = read(&json!({"choices": [{"message": {"content": ""}, "finish_reason": "error",
         "error": {"code": 502, "message": "Provider returned error"}}]}));
     assert_eq!(choice.extra["error"]["code"], 502);
+    let mistral =
+        read(&json!({"object": "error", "message": "Rate limit exceeded", "type": "rate_limited"}));
+    assert_eq!(mistral.extra["error"], "Rate limit exceeded");
     // Google's compatibility layer sends a list.
     assert!(read_answer(br#"[{"error":{"code":400}}]"#).unwrap_err().is_data());
     assert!(read_answer(b"<html>").unwrap_err().is_syntax());
