@@ -1,6 +1,6 @@
 //! Whose budget it is.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +86,13 @@ impl TryFrom<String> for AccountId {
 
     fn try_from(name: String) -> Result<Self, LedgerError> {
         Self::new(&name)
+    }
+}
+
+// Equal, ordered and hashed as the name is, so maps can be asked by name.
+impl Borrow<str> for AccountId {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

@@ -10,7 +10,6 @@ use crate::{Amount, Limit, Row, RowId, RowState, Scope};
 /// A reservation that a limit does not let through. Nothing was written. `Display` says it in a
 /// sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use]
 pub struct Denied {
     /// Whose limit it is.
     pub scope: Scope,
@@ -74,7 +73,6 @@ impl fmt::Display for Denied {
 /// An ask whose idempotency key was used before. It never permits sending: the request was sent
 /// already, or somebody is about to. `Display` says it in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[must_use]
 pub struct Replayed {
     /// The row of the first ask, or of its latest attempt.
     pub id: RowId,

@@ -34,7 +34,6 @@ impl Auditor {
     }
 
     /// What was found. What the rows of a total do not account for has to be pruned.
-    #[must_use]
     pub fn finish(mut self) -> AuditReport {
         let mut report =
             AuditReport { rows: self.rows, totals: self.totals.len() as u64, ..Default::default() };

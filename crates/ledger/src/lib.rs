@@ -5,7 +5,8 @@
 //!
 //! | to know | look in |
 //! |---|---|
-//! | who may use how much | [`rules`] |
+//! | how to use it | [`Ledger`], [`Hold`] |
+//! | who may use how much | [`rules`], [`LedgerConfig`] |
 //! | what is asked, answered, and kept of it | [`ask`], [`answer`], [`row`] |
 //! | why an ask was refused, what settling and sweeping change | [`decide`] (pure functions) |
 //! | what an attempt is charged | [`mod@charge`] (one pure function) |
@@ -18,11 +19,22 @@ pub mod amount;
 pub mod answer;
 pub mod ask;
 pub mod audit;
+mod background;
+mod builder;
 pub mod charge;
+mod config;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod correction;
 pub mod decide;
 mod error;
+mod export;
+mod hold;
+mod ledger;
+mod report;
 pub mod row;
 pub mod rules;
+mod standing;
 pub mod storage;
 pub mod store;
 pub mod total;
@@ -34,11 +46,18 @@ pub use amount::{Amount, LARGEST, Unit};
 pub use answer::{Denied, Replayed, Settled, SettledHow};
 pub use ask::{Ask, Estimate, Idempotency, Reservation};
 pub use audit::{AuditReport, Mismatch};
+pub use builder::{KEEP_ROWS, LedgerBuilder, SWEEP_AFTER, SWEEP_EVERY};
 pub use charge::Outcome;
+pub use config::LedgerConfig;
 pub use decide::{Charge, Settlement};
 pub use error::{ErrorKind, LedgerError};
+pub use export::{Export, ExportFormat};
+pub use hold::{Actual, Hold, Reserved, TurnedOver};
+pub use ledger::{Ledger, Swept};
+pub use report::{EstimateLine, GroupBy, UsageLine};
 pub use row::{Row, RowId, RowState};
 pub use rules::{AccountRules, DEFAULT_MAX_OUTPUT, LedgerRules, Limit, Overcommitment, Period};
+pub use standing::{LimitStanding, Standing};
 pub use storage::{Durability, StorageInfo, StorageKind};
-pub use store::{LedgerStore, MemoryStore, Reserving, RowQuery, StoreInfo};
+pub use store::{LedgerStore, MemoryStore, Reserving, RowQuery, SqliteStore, StoreInfo};
 pub use total::{Change, Delta, Scope, Span, Sum, Total, TotalKey};

@@ -210,7 +210,7 @@ impl LedgerRules {
 
     /// What `account`'s output is taken for when a request does not bound it.
     #[must_use]
-    pub fn default_max_output(&self, account: &AccountId) -> u64 {
+    pub fn default_max_output(&self, account: &str) -> u64 {
         let own = self.accounts.get(account).and_then(|rules| rules.default_max_output);
         own.unwrap_or(DEFAULT_MAX_OUTPUT)
     }

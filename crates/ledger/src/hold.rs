@@ -1,0 +1,214 @@
+//! The guard that owns a reservation.
+
+use chrono::{DateTime, Utc};
+use keywheel_core::Usage;
+
+use crate::{
+    Amount, Ask, Denied, Ledger, LedgerError, Outcome, Replayed, Row, RowId, RowState, Settled,
+    decide::Charge,
+};
+
+/// What became of an ask.
+#[derive(Debug)]
+#[must_use = "a reservation that nobody settles stays charged until the sweep"]
+pub enum Reserved {
+    /// It is granted: send, then settle.
+    Held(Hold),
+    /// A limit does not let it through: do not send.
+    Denied(Denied),
+    /// It was made before: do not send.
+    Replayed(Replayed),
+}
+
+impl Reserved {
+    /// The hold, if the ask was granted.
+    #[must_use]
+    pub fn held(self) -> Option<Hold> {
+        match self {
+            Self::Held(hold) => Some(hold),
+            Self::Denied(_) | Self::Replayed(_) => None,
+        }
+    }
+
+    /// Why not, if a limit stood in the way.
+    #[must_use]
+    pub fn denied(self) -> Option<Denied> {
+        match self {
+            Self::Denied(denied) => Some(denied),
+            Self::Held(_) | Self::Replayed(_) => None,
+        }
+    }
+}
+
+/// Permission to send one attempt, charged at its estimate until it is settled.
+///
+/// It holds no lock and no connection. Dropped without [`settle`](Self::settle),
+/// [`release`](Self::release) or [`turn_over`](Self::turn_over) it stays charged at its estimate;
+/// after 900 seconds without [`renew`](Self::renew) the sweep makes that final. That is on purpose:
+/// whoever drops it in a panic or by cancelling a future may have sent the request.
+///
+/// # Cancel safety
+/// A future of `settle`, `release` or `turn_over` that is dropped either had no effect or all of
+/// it; in the first case the row is ended by the sweep, and [`Ledger::settle`] with the
+/// [`id`](Self::id) still works. `renew` may be dropped and called again.
+#[derive(Debug)]
+#[must_use = "a reservation that nobody settles stays charged until the sweep"]
+pub struct Hold {
+    ledger: Ledger,
+    row: Box<Row>,
+}
+
+impl Hold {
+    pub(crate) const fn new(ledger: Ledger, row: Box<Row>) -> Self {
+        Self { ledger, row }
+    }
+
+    /// The row's id. Kept with the request, it allows a settlement from elsewhere.
+    #[must_use]
+    pub const fn id(&self) -> RowId {
+        self.row.id
+    }
+
+    /// What is reserved.
+    #[must_use]
+    pub const fn reserved(&self) -> Amount {
+        self.row.amount()
+    }
+
+    /// The row as it was when it was reserved.
+    #[must_use]
+    pub const fn row(&self) -> &Row {
+        &self.row
+    }
+
+    /// When it was reserved, by the ledger's clock.
+    #[must_use]
+    pub const fn reserved_at(&self) -> DateTime<Utc> {
+        self.row.reserved_at
+    }
+
+    /// Charges what was really used: a number of tokens, a [`Usage`], an [`Outcome`] without usage,
+    /// or an [`Actual`].
+    ///
+    /// # Errors
+    /// As [`Ledger::settle`].
+    pub async fn settle(self, actual: impl Into<Actual>) -> Result<Settled, LedgerError> {
+        let Self { ledger, row } = self;
+        ledger.settle_row(row.id, Some(&row), actual.into()).await
+    }
+
+    /// Charges nothing, not even a call.
+    ///
+    /// # Errors
+    /// As [`Ledger::settle`].
+    pub async fn release(self) -> Result<Settled, LedgerError> {
+        self.settle(Actual::released()).await
+    }
+
+    /// Settles this attempt and reserves the next in one transaction, so that a cap holds without a
+    /// gap between them. The logical call and its idempotency key move on to the next attempt.
+    ///
+    /// `next` says the model, the estimate and the key; its number of calls and its idempotency key
+    /// are this row's, and so are its request id and note unless it has some of its own. If it is
+    /// denied, this attempt is settled all the same.
+    ///
+    /// # Errors
+    /// As [`Ledger::settle`] and [`Ledger::reserve`]; then neither happened, or it cannot be told,
+    /// and this attempt is left to the sweep.
+    pub async fn turn_over(
+        self,
+        actual: impl Into<Actual>,
+        next: Ask,
+    ) -> Result<TurnedOver, LedgerError> {
+        let Self { ledger, row } = self;
+        ledger.turn_over_row(&row, actual.into(), next).await
+    }
+
+    /// Says that the holder is alive, so that the sweep leaves the row alone: for streams that last
+    /// longer than the sweep's age. Often is not necessary: every few minutes will do.
+    ///
+    /// Anything but [`RowState::Reserved`] means that the row has ended already, most likely by the
+    /// sweep. It can be settled nevertheless.
+    ///
+    /// # Errors
+    /// If the store cannot write.
+    pub async fn renew(&self) -> Result<RowState, LedgerError> {
+        self.ledger.renew(self.row.id).await
+    }
+}
+
+/// What [`Hold::turn_over`] did.
+#[derive(Debug)]
+#[must_use = "a reservation that nobody settles stays charged until the sweep"]
+pub struct TurnedOver {
+    /// The attempt that was settled.
+    pub settled: Settled,
+    /// The next one.
+    pub next: Reserved,
+}
+
+/// What an attempt really cost, or what is known of it.
+///
+/// ```
+/// use keywheel_ledger::{Actual, Outcome, Usage};
+///
+/// let figure = Actual::from(120);
+/// let usage = Actual::from(Usage { input: 100, output: 20, total: 120, ..Usage::default() });
+/// let timeout = Actual::from(Outcome::Lost);
+/// let dropped = Actual::from(Outcome::CutShort).usage(None).note("the user closed the page");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actual {
+    pub(crate) outcome: Outcome,
+    pub(crate) usage: Option<Usage>,
+    /// The caller's own figure, in the place of the charging table's.
+    pub(crate) tokens: Option<u64>,
+    pub(crate) note: Option<String>,
+}
+
+impl Actual {
+    /// Nothing was used.
+    #[must_use]
+    pub const fn released() -> Self {
+        Self { outcome: Outcome::NotSent, usage: None, tokens: Some(0), note: None }
+    }
+
+    /// With the usage that was seen, if any.
+    #[must_use]
+    pub const fn usage(mut self, usage: Option<Usage>) -> Self {
+        self.usage = usage;
+        self
+    }
+
+    /// With a note in the place of the row's.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        self
+    }
+
+    pub(crate) fn charge(&self, charge_timeouts: bool) -> Charge {
+        self.tokens.map_or(Charge::ByOutcome { charge_timeouts }, Charge::Tokens)
+    }
+}
+
+impl From<u64> for Actual {
+    /// So many tokens, whatever the charging table says; 0 is a release.
+    fn from(tokens: u64) -> Self {
+        Self { tokens: Some(tokens), ..Self::from(Outcome::Answered) }
+    }
+}
+
+impl From<Usage> for Actual {
+    /// Answered, with this usage.
+    fn from(usage: Usage) -> Self {
+        Self::from(Outcome::Answered).usage(Some(usage))
+    }
+}
+
+impl From<Outcome> for Actual {
+    /// This outcome, without usage.
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, usage: None, tokens: None, note: None }
+    }
+}

@@ -1,0 +1,416 @@
+//! The handle that callers use.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
+    time::Duration,
+};
+
+use keywheel_core::Clock;
+
+use crate::{
+    AccountId, Actual, Ask, AuditReport, Estimate, Hold, LedgerBuilder, LedgerError, LedgerRules,
+    LedgerStore, Overcommitment, Reservation, Reserved, Reserving, Row, RowId, RowQuery, RowState,
+    Settled, SettledHow, Settlement, StoreInfo, TurnedOver, background::Background,
+    correction::Corrections, store::BATCH,
+};
+
+/// Reserves before spending, and settles after. Cheap to clone; clones share one ledger.
+///
+/// ```
+/// use keywheel_ledger::{Ask, Ledger, Limit, Period, Reserved};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), keywheel_ledger::LedgerError> {
+/// let ledger = Ledger::builder()
+///     .account("triage", [Limit::tokens(Period::Day, 1_000)])
+///     .in_memory()
+///     .open()
+///     .await?;
+///
+/// let hold = match ledger.reserve("triage", Ask::new("gemini-3.5-flash-lite", 800)).await? {
+///     Reserved::Held(hold) => hold,
+///     Reserved::Denied(denied) => panic!("{denied}"),
+///     Reserved::Replayed(replayed) => panic!("{replayed}"),
+/// };
+/// // … the request is sent, and its reply says what it used …
+/// hold.settle(120).await?;
+/// assert_eq!(ledger.usage("triage").await?.day.tokens.used(), 120);
+/// # Ok(()) }
+/// ```
+///
+/// # Fails closed
+/// An error never permits sending. Neither do [`Reserved::Denied`] and [`Reserved::Replayed`].
+///
+/// # Cancel safety
+/// Every future may be dropped at any await. A `reserve` that is dropped leaves no row, or one that
+/// is released at once or ended by the sweep at the latest. A `settle` that is dropped had no effect
+/// or all of it. What only reads has no effect.
+#[derive(Clone)]
+pub struct Ledger {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn LedgerStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    rules: RwLock<Arc<LedgerRules>>,
+    corrections: Mutex<Corrections>,
+    pub(crate) settings: Settings,
+    background: OnceLock<Background>,
+}
+
+/// How a ledger keeps itself tidy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) sweep_after: Duration,
+    pub(crate) sweep_every: Duration,
+    pub(crate) keep_rows: Duration,
+}
+
+impl Ledger {
+    /// A ledger to be described and opened.
+    pub fn builder() -> LedgerBuilder {
+        LedgerBuilder::new()
+    }
+
+    pub(crate) fn new(
+        store: Arc<dyn LedgerStore>,
+        clock: Arc<dyn Clock>,
+        rules: LedgerRules,
+        settings: Settings,
+    ) -> Self {
+        let inner = Inner {
+            store,
+            clock,
+            rules: RwLock::new(Arc::new(rules)),
+            corrections: Mutex::default(),
+            settings,
+            background: OnceLock::new(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Asks for permission to send one attempt that may cost `ask`, on behalf of `account`.
+    ///
+    /// All limits that apply, the account's and the allowance's, let it through, or nothing is
+    /// written. A refusal is a value that says which limit, how full it is, and when it begins anew.
+    ///
+    /// # Errors
+    /// [`UnknownAccount`](crate::ErrorKind::UnknownAccount),
+    /// [`DifferentAsk`](crate::ErrorKind::DifferentAsk), [`Invalid`](crate::ErrorKind::Invalid), and
+    /// whatever keeps the store from writing. None of them permits sending.
+    ///
+    /// # Cancel safety
+    /// Dropped at its await, it leaves no row, or one that is released as soon as the store notices,
+    /// and by the sweep at the latest.
+    pub async fn reserve(&self, account: &str, ask: Ask) -> Result<Reserved, LedgerError> {
+        let reservation = self.reservation(account, ask)?;
+        let reserving = self.inner.store.reserve(reservation).await?;
+        Ok(self.hand_out(reserving))
+    }
+
+    /// Charges a row what was really used, once: for those who have its id and not its [`Hold`].
+    ///
+    /// The same number of tokens again changes nothing. A row that was swept takes the true figure
+    /// once. More than was reserved is charged and told as [`Settled::overrun`]. The row counts in the
+    /// day in which it was reserved.
+    ///
+    /// # Errors
+    /// [`UnknownId`](crate::ErrorKind::UnknownId),
+    /// [`SettledOtherwise`](crate::ErrorKind::SettledOtherwise), and whatever keeps the store from
+    /// writing.
+    ///
+    /// # Cancel safety
+    /// Dropped at its await, it had no effect or all of it. It may be called again with the same
+    /// figure.
+    pub async fn settle(
+        &self,
+        id: RowId,
+        actual: impl Into<Actual>,
+    ) -> Result<Settled, LedgerError> {
+        self.settle_row(id, None, actual.into()).await
+    }
+
+    /// Charges a row nothing.
+    ///
+    /// # Errors
+    /// As [`settle`](Self::settle).
+    ///
+    /// # Cancel safety
+    /// As [`settle`](Self::settle).
+    pub async fn release(&self, id: RowId) -> Result<Settled, LedgerError> {
+        self.settle(id, Actual::released()).await
+    }
+
+    /// Says that the holder of a row is alive: see [`Hold::renew`].
+    ///
+    /// # Errors
+    /// [`UnknownId`](crate::ErrorKind::UnknownId), and whatever keeps the store from writing.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn renew(&self, id: RowId) -> Result<RowState, LedgerError> {
+        self.inner.store.renew(id, self.inner.clock.now()).await
+    }
+
+    /// What a request by `account` to `model` may cost: its input corrected by how far estimates for
+    /// this model were off (see [`correction`](Self::correction)), and its largest output times
+    /// `candidates`.
+    ///
+    /// `input` is what the request was estimated at (`keywheel_core::estimate`). `max_output` is the
+    /// request's `maxOutputTokens`; without one it is the account's `default_max_output`, and has to
+    /// be set into the request, or the bound is none.
+    ///
+    /// ```
+    /// # use keywheel_ledger::{Ledger, LedgerError};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+    /// let ledger = Ledger::builder().account("chat", []).in_memory().open().await?;
+    /// let estimate = ledger.estimate("chat", "gemini-3.5-flash-lite", 1_000, None, 1);
+    /// assert_eq!(estimate.total(), 1_000 + 8_192);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn estimate(
+        &self,
+        account: &str,
+        model: &str,
+        input: u64,
+        max_output: Option<u64>,
+        candidates: u64,
+    ) -> Estimate {
+        let output = max_output.unwrap_or_else(|| self.rules().default_max_output(account));
+        let output = output.saturating_mul(candidates.max(1));
+        Estimate::new(input, output).corrected(self.correction(model))
+    }
+
+    /// What input estimates for `model` are multiplied by: the p99 of actual over estimated among
+    /// the latest 512 answers, from 1 to 8; 1 until 50 were seen.
+    #[must_use]
+    pub fn correction(&self, model: &str) -> f64 {
+        self.inner.corrections.lock().unwrap_or_else(PoisonError::into_inner).factor(model)
+    }
+
+    /// The rules that hold now.
+    #[must_use]
+    pub fn rules(&self) -> Arc<LedgerRules> {
+        Arc::clone(&self.inner.rules.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes `rules` hold from now on. What is reserved stays reserved; a cap below what is used
+    /// denies until enough has settled or its period begins anew. Returns, and logs, which limits of
+    /// the allowance are given out by more than 90 %.
+    pub fn set_rules(&self, rules: LedgerRules) -> Vec<Overcommitment> {
+        let warnings = warn_of_overcommitments(&rules);
+        *self.inner.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+        warnings
+    }
+
+    /// Ends every row whose holder has been silent for longer than the sweep's age, charged at its
+    /// estimate. Runs by itself on opening and every 60 seconds.
+    ///
+    /// # Errors
+    /// Whatever keeps the store from writing; what was swept before stays swept.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn sweep(&self) -> Result<Swept, LedgerError> {
+        self.inner.sweep().await
+    }
+
+    /// Removes rows that were reserved over 90 days ago, or what
+    /// [`keep_rows`](LedgerBuilder::keep_rows) says. Never an open row, one that was swept within 7
+    /// days, or one whose idempotency key is remembered; and no total that a limit is compared with
+    /// changes. Returns how many were removed. Runs by itself once a week.
+    ///
+    /// # Errors
+    /// Whatever keeps the store from writing; what was removed before stays removed.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn prune(&self) -> Result<u64, LedgerError> {
+        self.inner.prune().await
+    }
+
+    /// The rows that `query` asks for, oldest first, one page of them.
+    ///
+    /// # Errors
+    /// Whatever keeps the store from reading.
+    pub async fn rows(&self, query: RowQuery) -> Result<Vec<Row>, LedgerError> {
+        self.inner.store.rows(query).await
+    }
+
+    /// Adds up all rows and compares the sums with every total.
+    ///
+    /// # Errors
+    /// Whatever keeps the store from reading.
+    pub async fn audit(&self) -> Result<AuditReport, LedgerError> {
+        self.inner.store.audit().await
+    }
+
+    /// Where the ledger lies, and how much it holds.
+    ///
+    /// # Errors
+    /// Whatever keeps the store from reading.
+    pub async fn info(&self) -> Result<StoreInfo, LedgerError> {
+        self.inner.store.info().await
+    }
+
+    pub(crate) fn store(&self) -> &dyn LedgerStore {
+        &*self.inner.store
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.inner.clock
+    }
+
+    /// Sweeps, learns from the newest rows, and starts what runs by itself.
+    pub(crate) async fn begin(&self) -> Result<(), LedgerError> {
+        self.inner.sweep().await?;
+        let rows = self.inner.store.recent(RECENT).await?;
+        let mut corrections = self.corrections();
+        rows.iter().rev().for_each(|row| corrections.observe(row));
+        drop(corrections);
+        if let Some(background) = Background::start(&self.inner) {
+            // A ledger is begun once.
+            let _ = self.inner.background.set(background);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn settle_row(
+        &self,
+        id: RowId,
+        row: Option<&Row>,
+        actual: Actual,
+    ) -> Result<Settled, LedgerError> {
+        let settlement = self.settlement(id, actual);
+        let (outcome, usage) = (settlement.outcome, settlement.usage);
+        let settled = self.inner.store.settle(settlement).await?;
+        self.learn(settled, row.map(|row| Row { outcome: Some(outcome), usage, ..row.clone() }));
+        Ok(settled)
+    }
+
+    pub(crate) async fn turn_over_row(
+        &self,
+        row: &Row,
+        actual: Actual,
+        mut next: Ask,
+    ) -> Result<TurnedOver, LedgerError> {
+        next.calls = row.calls;
+        next.idempotency.clone_from(&row.idempotency);
+        if next.request_id.is_empty() {
+            next.request_id.clone_from(&row.request_id);
+        }
+        if next.note.is_empty() {
+            next.note.clone_from(&row.note);
+        }
+        let next = self.reservation(row.account.as_str(), next)?;
+        let settlement = self.settlement(row.id, actual);
+        let (outcome, usage) = (settlement.outcome, settlement.usage);
+        let (settled, reserving) = self.inner.store.turn_over(settlement, next).await?;
+        self.learn(settled, Some(Row { outcome: Some(outcome), usage, ..row.clone() }));
+        Ok(TurnedOver { settled, next: self.hand_out(reserving) })
+    }
+
+    fn reservation(&self, account: &str, ask: Ask) -> Result<Reservation, LedgerError> {
+        let rules = self.rules();
+        let account = match rules.accounts.get_key_value(account) {
+            Some((known, _)) => known.clone(),
+            None => AccountId::new(account)?,
+        };
+        Reservation::new(account, ask, rules, self.inner.clock.now())
+    }
+
+    fn settlement(&self, id: RowId, actual: Actual) -> Settlement {
+        Settlement {
+            id,
+            charge: actual.charge(self.rules().charge_timeouts),
+            outcome: actual.outcome,
+            usage: actual.usage,
+            note: actual.note,
+            now: self.inner.clock.now(),
+        }
+    }
+
+    fn hand_out(&self, reserving: Reserving) -> Reserved {
+        match reserving {
+            Reserving::Granted(row) => Reserved::Held(Hold::new(self.clone(), row)),
+            Reserving::Denied(denied) => {
+                tracing::debug!(%denied, "denied");
+                Reserved::Denied(denied)
+            }
+            Reserving::Replayed(replayed) => Reserved::Replayed(replayed),
+        }
+    }
+
+    fn learn(&self, settled: Settled, row: Option<Row>) {
+        if settled.overrun() > 0 {
+            tracing::debug!(row = %settled.id, overrun = settled.overrun(), "used more than reserved");
+        }
+        if let Some(row) = row.filter(|_| settled.how != SettledHow::Again) {
+            self.corrections().observe(&row);
+        }
+    }
+
+    fn corrections(&self) -> std::sync::MutexGuard<'_, Corrections> {
+        self.inner.corrections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    pub(crate) async fn sweep(&self) -> Result<Swept, LedgerError> {
+        let mut swept = Swept::default();
+        loop {
+            let rows = self.store.sweep(self.clock.now(), self.settings.sweep_after).await?;
+            swept.rows += rows.len() as u64;
+            let tokens = rows.iter().map(|row| row.estimate.total());
+            swept.tokens = tokens.fold(swept.tokens, u64::saturating_add);
+            if rows.len() < BATCH {
+                break;
+            }
+        }
+        if swept.rows > 0 {
+            tracing::warn!(
+                rows = swept.rows,
+                tokens = swept.tokens,
+                "reservations whose holders were not heard of again are charged at their estimates"
+            );
+        }
+        Ok(swept)
+    }
+
+    pub(crate) async fn prune(&self) -> Result<u64, LedgerError> {
+        let mut pruned = 0;
+        loop {
+            let rows = self.store.prune(self.clock.now(), self.settings.keep_rows).await?;
+            pruned += rows as u64;
+            if rows < BATCH {
+                return Ok(pruned);
+            }
+        }
+    }
+}
+
+/// What a sweep ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// How many rows.
+    pub rows: u64,
+    /// How many tokens they are charged.
+    pub tokens: u64,
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").field("store", &self.inner.store).finish_non_exhaustive()
+    }
+}
+
+/// How many of the newest rows the corrections are rebuilt from.
+const RECENT: usize = 2_000;
+
+pub(crate) fn warn_of_overcommitments(rules: &LedgerRules) -> Vec<Overcommitment> {
+    let found = rules.overcommitments();
+    found.iter().for_each(|one| tracing::warn!(percent = one.percent(), "{one}"));
+    found
+}
