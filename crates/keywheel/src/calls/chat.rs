@@ -14,7 +14,7 @@ use keywheel_provider::api::{
 pub use self::{functions::FunctionResult, streamed::ChatStream};
 use crate::{
     Error, Gemini, Reply,
-    gemini::{CallOptions, bare},
+    gemini::{CallOptions, bare, call_options, fallback_options},
 };
 
 /// So many times in a row a model may have functions called before [`Chat::send_with_tools`] hands its answer out.
@@ -73,7 +73,8 @@ pub struct Chat {
     options: CallOptions,
 }
 
-crate::gemini::call_options!(Chat);
+call_options!(Chat);
+fallback_options!(Chat);
 
 impl Chat {
     /// Sets the system instruction.

@@ -5,36 +5,24 @@
 //! is there by then is not lost: the call waits within its deadline and goes on, and when it cannot, its error holds
 //! what is done ([`Partial`]), and [`Embed::resume`] asks for the rest alone.
 
+mod batch;
 mod batches;
+mod progress;
+mod run;
 mod texts;
 
-use std::{collections::HashMap, fmt, future::IntoFuture, sync::Arc};
+use std::{future::IntoFuture, sync::Arc};
 
-use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
-use keywheel_core::{Cause, Usage, estimate};
-use keywheel_pool::Ask;
-use keywheel_provider::{
-    WireResponse,
-    api::{BatchEmbedResponse, EmbedRequest},
-    upstream::{Call, CallError, Upstream},
-};
+use futures_util::future::BoxFuture;
+use keywheel_core::Usage;
 
 pub use keywheel_provider::api::TaskType;
 
-use self::batches::{Batches, Most};
-pub use self::texts::Texts;
-use super::{end_ms, within};
+pub use self::{progress::Partial, texts::Texts};
 use crate::{
     Attempt, Error, Gemini,
-    attempt::{
-        Done, perform,
-        work::{Brought, Sight, Work},
-    },
-    gemini::{CallOptions, Inner, bare, call_options},
+    gemini::{CallOptions, bare, call_options},
 };
-
-/// So many requests of one call are under way at once, at most.
-const MOST_IN_FLIGHT: usize = 4;
 
 impl Gemini {
     /// The vectors of one text or of many, in their order.
@@ -167,7 +155,7 @@ impl IntoFuture for Embed {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(embed(self))
+        Box::pin(run::embed(self))
     }
 }
 
@@ -189,231 +177,10 @@ pub struct Embeddings {
     pub attempts: Vec<Attempt>,
 }
 
-/// The vectors that were there when a call failed: what [`Embed::resume`] goes on from.
-#[derive(Clone, PartialEq)]
-pub struct Partial {
-    model: Arc<str>,
-    settings: Settings,
-    vectors: HashMap<Arc<str>, Vec<f32>>,
-    total: usize,
-    usage: Usage,
-    requests: u64,
-    cache_hits: u64,
-}
-
-impl Partial {
-    /// How many different texts have their vector.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.vectors.len()
-    }
-
-    /// True if no text has.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.vectors.is_empty()
-    }
-
-    /// How many different texts the call was about.
-    #[must_use]
-    pub const fn total(&self) -> usize {
-        self.total
-    }
-
-    /// The vector of `text`, if it is there.
-    #[must_use]
-    pub fn vector(&self, text: &str) -> Option<&[f32]> {
-        self.vectors.get(text).map(Vec::as_slice)
-    }
-}
-
-impl fmt::Display for Partial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} texts have their vectors", self.len(), self.total)
-    }
-}
-
-impl fmt::Debug for Partial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Partial")
-            .field("model", &self.model)
-            .field("done", &self.len())
-            .field("total", &self.total)
-            .finish_non_exhaustive()
-    }
-}
-
 /// What makes two vectors of one text and model different.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Settings {
     task: Option<TaskType>,
     dimensions: Option<u32>,
     title: Option<String>,
-}
-
-async fn embed(call: Embed) -> Result<Embeddings, Error> {
-    let Embed { gemini, model, texts, settings, resume, options } = call;
-    let inner = Arc::clone(&gemini.inner);
-    if let Some(empty) = texts.as_slice().iter().position(|text| text.trim().is_empty()) {
-        // Google answers it with a 429 that names no quota.
-        return Err(Error::Setting(format!("text {empty} is empty: it has no vector")));
-    }
-    let mut done = begin(&model, settings, resume)?;
-    let batches = Batches::new(texts.as_slice(), |text| done.vectors.contains_key(text));
-    done.total = batches.different();
-    done.cache_hits += (batches.different() - batches.left()) as u64;
-    let (attempts, stopped) = ask(&inner, &mut done, batches, &options).await;
-    if let Some(error) = stopped {
-        if done.requests == 0 && done.is_empty() {
-            return Err(error);
-        }
-        return Err(Error::Incomplete { done: Box::new(done), source: Box::new(error) });
-    }
-    let vector = |text: &Arc<str>| done.vectors.get(text).cloned().expect("nothing is left to ask");
-    Ok(Embeddings {
-        vectors: texts.as_slice().iter().map(vector).collect(),
-        model: model.as_ref().to_owned(),
-        usage: done.usage,
-        requests: done.requests,
-        cache_hits: done.cache_hits,
-        attempts,
-    })
-}
-
-/// What is there to begin with.
-fn begin(model: &Arc<str>, settings: Settings, resume: Option<Partial>) -> Result<Partial, Error> {
-    let nothing = Partial {
-        model: Arc::clone(model),
-        settings,
-        vectors: HashMap::new(),
-        total: 0,
-        usage: Usage::default(),
-        requests: 0,
-        cache_hits: 0,
-    };
-    let Some(done) = resume else { return Ok(nothing) };
-    if done.model != nothing.model || done.settings != nothing.settings {
-        let fault = "the vectors to go on from are of another model, task, title or dimension";
-        return Err(Error::Setting(fault.to_owned()));
-    }
-    // What this call spends is what it tells of.
-    Ok(Partial { vectors: done.vectors, ..nothing })
-}
-
-/// Asks for all that is left in `batches`, until everything is `done` or something stands in the way.
-async fn ask(
-    inner: &Inner,
-    done: &mut Partial,
-    mut batches: Batches,
-    options: &CallOptions,
-) -> (Vec<Attempt>, Option<Error>) {
-    let clock = &*inner.clock;
-    let end_ms = end_ms(clock, options);
-    let is_late = || end_ms.is_some_and(|at| at <= clock.unix_ms());
-    let (mut attempts, mut stopped) = (Vec::new(), None);
-    let mut flights = FuturesUnordered::new();
-    loop {
-        while stopped.is_none() && flights.len() < MOST_IN_FLIGHT {
-            let most = Most::now(inner, &done.model, options.allow_paid);
-            let Some(texts) = batches.next(&most) else { break };
-            let work = Batch { texts, settings: done.settings.clone() };
-            let (model, options) = (Arc::clone(&done.model), within(clock, options, end_ms));
-            flights.push(async move {
-                let outcome = perform(inner, model, &work, &options).await;
-                (work.texts, outcome)
-            });
-        }
-        let Some((texts, outcome)) = flights.next().await else { break };
-        match outcome {
-            Ok(Done { answer, attempts: tried, .. }) => {
-                attempts.extend(tried);
-                batches.went_well(texts.len());
-                done.take(texts, answer);
-            }
-            Err(error) => {
-                attempts.extend_from_slice(error.attempts());
-                let smaller = texts.len() > 1 && !is_late() && wants_fewer(&error);
-                batches.put_back(texts);
-                if !smaller && stopped.is_none() {
-                    stopped = Some(error);
-                }
-            }
-        }
-    }
-    (attempts, stopped)
-}
-
-/// True if fewer texts at once may be served: the rest of a day's quota, or of a minute's, is no round number.
-fn wants_fewer(error: &Error) -> bool {
-    match error {
-        Error::Exhausted { .. } => true,
-        Error::Rejected { rejected, .. } => rejected.cause == Cause::RequestTooLarge,
-        _ => false,
-    }
-}
-
-impl Partial {
-    fn take(&mut self, texts: Vec<Arc<str>>, answer: BatchEmbedResponse) {
-        if let Some(usage) = answer.usage() {
-            self.usage.input += usage.input;
-            self.usage.cached += usage.cached;
-            self.usage.total += usage.total;
-        }
-        self.requests += texts.len() as u64;
-        let vectors = answer.embeddings.into_iter().map(|embedding| embedding.values);
-        self.vectors.extend(texts.into_iter().zip(vectors));
-    }
-}
-
-/// One request for the vectors of several texts.
-struct Batch {
-    texts: Vec<Arc<str>>,
-    settings: Settings,
-}
-
-impl Work for Batch {
-    type Answer = BatchEmbedResponse;
-
-    fn ask(&self, model: &Arc<str>) -> Ask {
-        let requests = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
-        let tokens = self.texts.iter().map(|text| estimate::tokens(text)).sum();
-        Ask::new(Arc::clone(model)).with_requests(requests).with_tokens(tokens)
-    }
-
-    fn call(&self, upstream: &Upstream, model: &str) -> Result<Call, CallError> {
-        let Settings { task, dimensions, title } = &self.settings;
-        let request = |text: &Arc<str>| EmbedRequest {
-            task_type: task.clone(),
-            title: title.clone(),
-            output_dimensionality: *dimensions,
-            // A content of its own: several parts in one content make one vector.
-            ..EmbedRequest::from(&**text)
-        };
-        let requests: Vec<_> = self.texts.iter().map(request).collect();
-        upstream.provider().embed(model, &requests)
-    }
-
-    async fn read(&self, sight: &Sight<'_>, response: WireResponse) -> Brought<Self::Answer> {
-        let status = response.status;
-        let parse = |body: &[u8]| sight.upstream.provider().read_embeddings(body);
-        let is_answer = |answer: &BatchEmbedResponse| {
-            !answer.embeddings.is_empty() && !answer.extra.contains_key("error")
-        };
-        let brought = sight.whole(response, parse, is_answer).await;
-        let Brought::Answer(answer) = &brought else { return brought };
-        let (asked, came) = (self.texts.len(), answer.embeddings.len());
-        if came != asked {
-            let reason = format!("{came} vectors came for {asked} texts");
-            return Brought::Unreadable { status, reason };
-        }
-        if answer.embeddings.iter().any(|embedding| embedding.values.is_empty()) {
-            let reason = "a vector came without numbers".to_owned();
-            return Brought::Unreadable { status, reason };
-        }
-        brought
-    }
-
-    fn usage(&self, answer: &Self::Answer) -> Option<Usage> {
-        answer.usage()
-    }
 }

@@ -1,9 +1,14 @@
 //! Every kind of call but plain generate and stream. All of them go through the one attempt loop.
 
+pub mod caches;
 pub mod chat;
 pub mod embed;
+pub mod files;
+pub mod json;
 mod models;
+pub(crate) mod owner;
 mod pending;
+pub mod raw;
 mod simple;
 
 use std::time::Duration;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use keywheel_provider::api::{GenerateRequest, Model, ModelList, TokenCount};
 
 use super::{
-    end_ms,
-    pending::Pending,
+    Pending, end_ms, owner,
     simple::{Simple, absent, setting},
     within,
 };
@@ -58,6 +57,7 @@ impl Gemini {
         Pending::new(self, move |inner, options| async move {
             let call = inner.upstream.provider().count_tokens(&model, &request).map_err(setting)?;
             let call = call.ok_or_else(|| absent(&inner, "way to count tokens"))?;
+            let options = owner::bind(&inner, &request, options).await?;
             let work = Simple::new("countTokens", call, |provider, body| provider.read_count(body));
             Ok(perform(&inner, model, &work, &options).await?.answer)
         })

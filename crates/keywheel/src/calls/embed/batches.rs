@@ -58,6 +58,12 @@ impl Batches {
         Self { left, different: seen.len(), room: usize::MAX }
     }
 
+    /// Of texts that are all different, and none of them known.
+    pub(super) fn of(texts: impl Iterator<Item = Arc<str>>) -> Self {
+        let left: VecDeque<_> = texts.collect();
+        Self { different: left.len(), left, room: usize::MAX }
+    }
+
     /// How many different texts there are, known ones included.
     pub(super) const fn different(&self) -> usize {
         self.different
@@ -66,6 +72,16 @@ impl Batches {
     /// How many are still to be asked for.
     pub(super) fn left(&self) -> usize {
         self.left.len()
+    }
+
+    /// All that is left, which is left no more.
+    pub(super) fn take_all(&mut self) -> Vec<Arc<str>> {
+        std::mem::take(&mut self.left).into()
+    }
+
+    /// A text that is to be asked for after all.
+    pub(super) fn put_back_one(&mut self, text: Arc<str>) {
+        self.left.push_back(text);
     }
 
     /// The texts of the next request; `None` if none is left.

@@ -1,0 +1,106 @@
+//! What a call for vectors has so far.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use keywheel_core::Usage;
+use keywheel_provider::api::BatchEmbedResponse;
+
+use super::Settings;
+use crate::{Error, embed_cache::Vector};
+
+/// The vectors that were there when a call failed: what [`Embed::resume`](super::Embed::resume) goes on from.
+#[derive(Clone, PartialEq)]
+pub struct Partial {
+    pub(super) model: Arc<str>,
+    pub(super) settings: Settings,
+    pub(super) vectors: HashMap<Arc<str>, Vector>,
+    /// How many different texts the call is about.
+    pub(super) total: usize,
+    pub(super) usage: Usage,
+    pub(super) requests: u64,
+    pub(super) cache_hits: u64,
+}
+
+impl Partial {
+    /// How many different texts have their vector.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.vectors.len()
+    }
+
+    /// True if no text has.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.vectors.is_empty()
+    }
+
+    /// How many different texts the call was about.
+    #[must_use]
+    pub const fn total(&self) -> usize {
+        self.total
+    }
+
+    /// The vector of `text`, if it is there.
+    #[must_use]
+    pub fn vector(&self, text: &str) -> Option<&[f32]> {
+        self.vectors.get(text).map(|vector| &**vector)
+    }
+
+    /// What there is to begin with: what an earlier call for the same had, or nothing.
+    pub(super) fn begin(
+        model: &Arc<str>,
+        settings: Settings,
+        earlier: Option<Self>,
+    ) -> Result<Self, Error> {
+        let nothing = Self {
+            model: Arc::clone(model),
+            settings,
+            vectors: HashMap::new(),
+            total: 0,
+            usage: Usage::default(),
+            requests: 0,
+            cache_hits: 0,
+        };
+        let Some(earlier) = earlier else { return Ok(nothing) };
+        if earlier.model != nothing.model || earlier.settings != nothing.settings {
+            let fault = "the vectors to go on from are of another model, task, title or dimension";
+            return Err(Error::Setting(fault.to_owned()));
+        }
+        // What this call spends is what it tells of.
+        Ok(Self { vectors: earlier.vectors, ..nothing })
+    }
+
+    /// Takes an answer to a request for `texts`.
+    pub(super) fn take(&mut self, texts: &[Arc<str>], answer: BatchEmbedResponse) {
+        if let Some(usage) = answer.usage() {
+            self.usage.input += usage.input;
+            self.usage.cached += usage.cached;
+            self.usage.total += usage.total;
+        }
+        self.requests += texts.len() as u64;
+        let vectors = answer.embeddings.into_iter().map(|embedding| embedding.values.into());
+        self.vectors.extend(texts.iter().cloned().zip(vectors));
+    }
+
+    /// Takes a vector that was known.
+    pub(super) fn take_known(&mut self, text: Arc<str>, vector: Vector) {
+        self.cache_hits += 1;
+        self.vectors.insert(text, vector);
+    }
+}
+
+impl fmt::Display for Partial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} texts have their vectors", self.len(), self.total)
+    }
+}
+
+impl fmt::Debug for Partial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Partial")
+            .field("model", &self.model)
+            .field("done", &self.len())
+            .field("total", &self.total)
+            .finish_non_exhaustive()
+    }
+}

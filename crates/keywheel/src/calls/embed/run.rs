@@ -1,0 +1,189 @@
+//! Asks for all vectors that are not known, a few requests at a time, until they are there or cannot be had.
+
+use std::{collections::HashMap, sync::Arc};
+
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use keywheel_core::Cause;
+
+use super::{
+    Embed, Embeddings, Partial, Settings,
+    batch::Batch,
+    batches::{Batches, Most},
+};
+use crate::{
+    Attempt, Error,
+    attempt::{Done, perform},
+    calls::{end_ms, within},
+    embed_cache::{Claim, EmbedCache, EmbedKey, Space},
+    gemini::{CallOptions, Inner},
+    time::until,
+};
+
+/// So many requests of one call are under way at once, at most.
+const MOST_IN_FLIGHT: usize = 4;
+
+/// The duty to fetch texts that others wait for, too.
+type Claims = HashMap<Arc<str>, Claim>;
+
+pub(super) async fn embed(call: Embed) -> Result<Embeddings, Error> {
+    let Embed { gemini, model, texts, settings, resume, options } = call;
+    let texts = texts.as_slice();
+    if let Some(empty) = texts.iter().position(|text| text.trim().is_empty()) {
+        // Google answers it with a 429 that names no quota.
+        return Err(Error::Setting(format!("text {empty} is empty: it has no vector")));
+    }
+    let inner = &*gemini.inner;
+    let done = Partial::begin(&model, settings, resume)?;
+    let end_ms = end_ms(&*inner.clock, &options);
+    let mut run = Run { inner, options: &options, end_ms, done, attempts: Vec::new() };
+    let ended = run.all(texts).await;
+    let Run { done, attempts, .. } = run;
+    if let Some(recorder) = &options.recorder {
+        recorder.call();
+        recorder.embedded(done.requests);
+        recorder.cache_hits(done.cache_hits);
+    }
+    match ended {
+        Err(error) if done.is_empty() => return Err(error),
+        Err(error) => {
+            return Err(Error::Incomplete { done: Box::new(done), source: Box::new(error) });
+        }
+        Ok(()) => {}
+    }
+    let vector = |text: &Arc<str>| done.vectors[text].to_vec();
+    Ok(Embeddings {
+        vectors: texts.iter().map(vector).collect(),
+        model: model.as_ref().to_owned(),
+        usage: done.usage,
+        requests: done.requests,
+        cache_hits: done.cache_hits,
+        attempts,
+    })
+}
+
+/// One call on its way.
+struct Run<'a> {
+    inner: &'a Inner,
+    options: &'a CallOptions,
+    end_ms: Option<i64>,
+    done: Partial,
+    attempts: Vec<Attempt>,
+}
+
+impl Run<'_> {
+    /// Until every text has its vector.
+    async fn all(&mut self, texts: &[Arc<str>]) -> Result<(), Error> {
+        let mut batches = Batches::new(texts, |text| self.done.vectors.contains_key(text));
+        self.done.total = batches.different();
+        self.done.cache_hits = (batches.different() - batches.left()) as u64;
+        let Some(cache) = &self.inner.embed_cache else {
+            return self.fetch(&mut batches, None, &mut Claims::new()).await;
+        };
+        loop {
+            let open: Vec<_> = batches.take_all();
+            if open.is_empty() {
+                return Ok(());
+            }
+            let keys: Vec<_> = open.iter().map(|text| self.key(text)).collect();
+            let looked = cache.look(&keys).await;
+            for (place, vector) in looked.hits {
+                self.done.take_known(Arc::clone(&open[place]), vector);
+            }
+            let claims = looked.claims.into_iter();
+            let mut claims: Claims =
+                claims.map(|(place, claim)| (Arc::clone(&open[place]), claim)).collect();
+            let claimed = open.iter().filter(|text| claims.contains_key(*text));
+            let mut fetched = Batches::of(claimed.cloned());
+            self.fetch(&mut fetched, Some(cache), &mut claims).await?;
+            // Only now: whoever fetches these may be waiting for what was ours to fetch.
+            for (place, wait) in looked.waits {
+                let text = Arc::clone(&open[place]);
+                match until(&*self.inner.clock, self.end_ms, wait.vector()).await {
+                    Some(Some(vector)) => self.done.take_known(text, vector),
+                    // They gave up: it is ours to fetch, or somebody else's.
+                    Some(None) => batches.put_back_one(text),
+                    None => return Err(Error::DeadlineReached { attempts: Vec::new() }),
+                }
+            }
+        }
+    }
+
+    /// Asks for all of `batches`. What stands in the way of one request ends the call, once those that are under way
+    /// have ended.
+    async fn fetch(
+        &mut self,
+        batches: &mut Batches,
+        cache: Option<&EmbedCache>,
+        claims: &mut Claims,
+    ) -> Result<(), Error> {
+        let (inner, options, end_ms) = (self.inner, self.options, self.end_ms);
+        let clock = &*inner.clock;
+        let mut stopped = None;
+        let mut flights = FuturesUnordered::new();
+        loop {
+            while stopped.is_none() && flights.len() < MOST_IN_FLIGHT {
+                let most = Most::now(inner, &self.done.model, options.allow_paid);
+                let Some(texts) = batches.next(&most) else { break };
+                let work = Batch { texts, settings: self.done.settings.clone() };
+                let model = Arc::clone(&self.done.model);
+                let options = within(clock, options, end_ms);
+                flights.push(async move {
+                    let outcome = perform(inner, model, &work, &options).await;
+                    (work.texts, outcome)
+                });
+            }
+            let Some((texts, outcome)) = flights.next().await else { break };
+            match outcome {
+                Ok(Done { answer, attempts, .. }) => {
+                    self.attempts.extend(attempts);
+                    batches.went_well(texts.len());
+                    self.done.take(&texts, answer);
+                    if let Some(cache) = cache {
+                        self.share(cache, claims, &texts).await;
+                    }
+                }
+                Err(error) => {
+                    self.attempts.extend_from_slice(error.attempts());
+                    let is_late = end_ms.is_some_and(|at| at <= clock.unix_ms());
+                    let smaller = texts.len() > 1 && !is_late && wants_fewer(&error);
+                    batches.put_back(texts);
+                    if !smaller {
+                        stopped.get_or_insert(error);
+                    }
+                }
+            }
+        }
+        stopped.map_or(Ok(()), Err)
+    }
+
+    /// Hands what was fetched to the cache, and to everybody who waits for it.
+    async fn share(&self, cache: &EmbedCache, claims: &mut Claims, texts: &[Arc<str>]) {
+        let claimed = texts.iter().filter_map(|text| {
+            Some((claims.remove(text)?, Arc::clone(self.done.vectors.get(text)?)))
+        });
+        let fetched = claimed.collect();
+        cache.fill(fetched).await;
+    }
+
+    fn key(&self, text: &str) -> EmbedKey {
+        let Settings { task, dimensions, title } = &self.done.settings;
+        let space = Space {
+            provider: self.inner.upstream.provider().name(),
+            base_url: self.inner.upstream.base_url(),
+            model: &self.done.model,
+            task: task.as_ref().map(super::TaskType::as_str),
+            dimensions: *dimensions,
+            title: title.as_deref(),
+        };
+        EmbedKey::new(&space, text)
+    }
+}
+
+/// True if fewer texts at once may be served: the rest of a day's quota, or of a minute's, is no round number.
+fn wants_fewer(error: &Error) -> bool {
+    match error {
+        Error::Exhausted { .. } | Error::TooLarge { .. } => true,
+        Error::Rejected { rejected, .. } => rejected.cause == Cause::RequestTooLarge,
+        _ => false,
+    }
+}

@@ -1,0 +1,164 @@
+//! Files and caches belong to the quota project whose key made them, and no other can use them: which one a call is
+//! bound to, and how those are found of whom nobody knows.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use keywheel_provider::{
+    api::{Content, GenerateRequest, file_name},
+    upstream::Call,
+};
+
+use super::{
+    end_ms,
+    simple::{Parse, Simple},
+    within,
+};
+use crate::{
+    Error,
+    attempt::{Done, perform},
+    gemini::{CallOptions, Inner},
+};
+
+/// The most pages of one project's list that are read.
+const MOST_PAGES: usize = 1_000;
+
+/// Binds a call to the owner of what `request` names, where one is known.
+///
+/// # Errors
+/// [`Error::MixedOwners`]: no key could serve it.
+pub(crate) async fn bind(
+    inner: &Inner,
+    request: &GenerateRequest,
+    options: CallOptions,
+) -> Result<CallOptions, Error> {
+    let contents = request.contents.iter().chain(&request.system_instruction);
+    bind_to(inner, contents, request.cached_content.as_deref(), options).await
+}
+
+/// The same for contents and a cache.
+pub(super) async fn bind_to(
+    inner: &Inner,
+    contents: impl Iterator<Item = &Content>,
+    cache: Option<&str>,
+    options: CallOptions,
+) -> Result<CallOptions, Error> {
+    let mut owners: BTreeMap<Arc<str>, String> = BTreeMap::new();
+    let mut first = None;
+    for name in names(contents, cache) {
+        let Some(owner) = inner.owners.owner(&name).await else { continue };
+        first.get_or_insert_with(|| Arc::clone(&owner));
+        owners.entry(owner).or_insert(name);
+    }
+    if owners.len() > 1 {
+        let owners = owners.into_iter().map(|(owner, name)| (name, owner.as_ref().to_owned()));
+        return Err(Error::MixedOwners { owners: owners.collect() });
+    }
+    Ok(CallOptions { owner: first.or(options.owner.clone()), ..options })
+}
+
+/// What belongs to somebody, by the name that it is remembered under.
+fn names<'a>(contents: impl Iterator<Item = &'a Content>, cache: Option<&str>) -> Vec<String> {
+    let parts = contents.flat_map(|content| &content.parts);
+    // Texts, by far the most of all parts, are not looked into again.
+    let files = parts.filter(|part| part.text().is_none()).filter_map(|part| part.file_data());
+    let files = files.filter_map(|file| file_name(&file.file_uri).map(str::to_owned));
+    files.chain(cache.map(str::to_owned)).collect()
+}
+
+/// Asks the owner of `name`; or, if nobody here knows it, one quota project after another until one has it.
+///
+/// # Errors
+/// Those of the owner; or of the last one asked, where none has it.
+pub(super) async fn ask_owner<T: Send>(
+    inner: &Inner,
+    name: &str,
+    work: &Simple<T>,
+    options: CallOptions,
+) -> Result<Done<T>, Error> {
+    if let Some(owner) = inner.owners.owner(name).await {
+        return perform(inner, name.into(), work, &owned(options, owner)).await;
+    }
+    let (clock, end_ms) = (&*inner.clock, end_ms(&*inner.clock, &options));
+    let mut missing = None;
+    for project in projects(inner) {
+        let options = owned(within(clock, &options, end_ms), project);
+        match perform(inner, name.into(), work, &options).await {
+            Err(error) if is_elsewhere(&error) => missing = Some(error),
+            other => return other,
+        }
+    }
+    // Without any project the pool says best what is the matter.
+    match missing {
+        Some(error) => Err(error),
+        None => perform(inner, name.into(), work, &options).await,
+    }
+}
+
+/// One page of a list: what is on it, and how the next one is asked for.
+pub(super) struct Page<T> {
+    pub(super) items: Vec<T>,
+    pub(super) next: Option<String>,
+}
+
+/// Everything on a list that each quota project has of its own, with its owner.
+///
+/// # Errors
+/// That of the first project, if not one of them answers.
+pub(super) async fn list_all<T: Send>(
+    inner: &Inner,
+    name: &str,
+    options: &CallOptions,
+    page: fn(Option<&str>) -> Call,
+    parse: Parse<Page<T>>,
+) -> Result<Vec<(Arc<str>, T)>, Error> {
+    let (clock, end_ms) = (&*inner.clock, end_ms(&*inner.clock, options));
+    let (mut all, mut fault, mut answered) = (Vec::new(), None, false);
+    for project in projects(inner) {
+        let mut token: Option<String> = None;
+        for _ in 0..MOST_PAGES {
+            let work = Simple::new(name, page(token.as_deref()), parse);
+            let options = owned(within(clock, options, end_ms), Arc::clone(&project));
+            let page = match perform(inner, name.into(), &work, &options).await {
+                Ok(done) => done.answer,
+                Err(error) => {
+                    fault.get_or_insert(error);
+                    break;
+                }
+            };
+            answered = true;
+            all.extend(page.items.into_iter().map(|item| (Arc::clone(&project), item)));
+            // A list whose next page is the one just read would never end.
+            let next = page.next.filter(|next| !next.is_empty());
+            if next.is_none() || next == token {
+                break;
+            }
+            token = next;
+        }
+    }
+    match fault {
+        Some(error) if !answered => Err(error),
+        _ => Ok(all),
+    }
+}
+
+/// Every quota project that has a key in use, in the order of their keys.
+fn projects(inner: &Inner) -> Vec<Arc<str>> {
+    let mut projects: Vec<Arc<str>> = Vec::new();
+    for key in inner.pool.status().keys {
+        if key.quarantine.is_none() && !projects.iter().any(|known| **known == *key.quota_project) {
+            projects.push(key.quota_project.into());
+        }
+    }
+    projects
+}
+
+/// Options of a call that costs nothing, for what belongs to `owner`, whose keys may be paid ones.
+pub(super) fn owned(options: CallOptions, owner: Arc<str>) -> CallOptions {
+    CallOptions { owner: Some(owner), allow_paid: true, ..options }
+}
+
+/// What Google says of things that do not exist, or that another project made: it does not tell which
+/// (<https://github.com/snailyp/gemini-balance/issues/401>).
+fn is_elsewhere(error: &Error) -> bool {
+    matches!(error, Error::Rejected { rejected, .. } if matches!(rejected.status, 403 | 404))
+}
