@@ -1,6 +1,7 @@
 //! How a [`Gemini`] is put together.
 
 use std::{
+    collections::HashMap,
     fmt,
     future::Future,
     path::{Path, PathBuf},
@@ -20,12 +21,14 @@ use keywheel_provider::{
 };
 
 use crate::{
-    Degraded, Error, Gemini, OutOfQuota, Owners, RetryConfig,
+    Degraded, Error, Gemini, ModelFacts, OutOfQuota, Owners, RetryConfig, Wait,
     attempt::{Breakers, Budget, Facts, Paces, SharedBudget},
     config::{self, Environment},
     degrade::OnExhausted,
     embed_cache::{EmbedCache, EmbedCacheConfig},
-    gemini::{COLLECTION, Defaults, Inner},
+    gemini::{COLLECTION, Defaults, Inner, bare, chain},
+    turns::TurnBook,
+    waits::OnWait,
 };
 
 /// Builds a [`Gemini`]. Every setting has a default; `build()` says what is wrong with the ones given.
@@ -402,26 +405,26 @@ impl GeminiBuilder {
                 pool.map_err(setting)??
             }
         };
-        let pool_clock = Arc::clone(pool.clock());
+        let clock = Arc::clone(pool.clock());
         let gemini = Gemini::from_inner(Inner {
-            clock: Arc::clone(&pool_clock),
-            owners: Owners::open(pool.state_file(), Arc::clone(pool.clock())),
-            pool,
+            turns: Arc::new(TurnBook::open(pool.state_file(), Arc::clone(&clock))),
+            owners: Owners::open(pool.state_file(), Arc::clone(&clock)),
             upstream,
             defaults: self.defaults,
             retry: self.retry,
             paces: Paces::default(),
             fallback: self.fallback,
-            budget: SharedBudget::new(Budget::new(&self.retry, pool_clock.unix_ms())),
-            breakers: Breakers::new(Arc::clone(&pool_clock), self.retry.breaker_after),
+            budget: SharedBudget::new(Budget::new(&self.retry, clock.unix_ms())),
+            breakers: Breakers::new(Arc::clone(&clock), self.retry.breaker_after),
             facts: Facts::new(self.facts),
             counters: Arc::default(),
             on_wait: self.on_wait,
             on_exhausted: self.on_exhausted,
             key_notes,
             key_sources,
-            turns: Arc::default(),
             embed_cache: self.embed_cache.map(EmbedCache::new),
+            pool,
+            clock,
         });
         Ok(if self.daily_checks { gemini.with_checks() } else { gemini })
     }

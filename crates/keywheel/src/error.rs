@@ -5,7 +5,7 @@ use keywheel_core::Cause;
 use keywheel_pool::{Exhausted, PoolError, keys::KeysError};
 use keywheel_provider::classify::Verdict;
 
-use crate::{Attempt, ConfigErrors};
+use crate::{Attempt, ConfigErrors, Skipped};
 
 /// Why a call brought no answer. Match on it: each variant asks for something else.
 ///
@@ -26,29 +26,35 @@ pub enum Error {
     #[error("{0}")]
     Setting(String),
     /// The pool has no key that this call may use: none at all, or only paid ones that it does not allow.
-    #[error("{exhausted}")]
+    #[error("{exhausted}{}", Others(skipped, &exhausted.model))]
     NoKeys {
         /// What was asked for.
         exhausted: Box<Exhausted>,
         /// What this call tried before it knew.
         attempts: Vec<Attempt>,
+        /// With a fallback chain: each of its models, and why it did not answer.
+        skipped: Vec<Skipped>,
     },
     /// Every key is quarantined: waiting will not help, somebody has to act. The reasons say how.
-    #[error("{exhausted}")]
+    #[error("{exhausted}{}", Others(skipped, &exhausted.model))]
     AllKeysDead {
         /// Key by key, why.
         exhausted: Box<Exhausted>,
         /// What this call tried before it knew.
         attempts: Vec<Attempt>,
+        /// With a fallback chain: each of its models, and why it did not answer.
+        skipped: Vec<Skipped>,
     },
     /// Nothing can serve before the deadline; [`next_available_at`](Self::next_available_at) says when. `None` there
     /// means that waiting will not help: none of the projects has a free quota for the model, say.
-    #[error("{exhausted}")]
+    #[error("{exhausted}{}", Others(skipped, &exhausted.model))]
     Exhausted {
         /// The soonest moment, and bucket by bucket, why.
         exhausted: Box<Exhausted>,
         /// What this call tried before it knew.
         attempts: Vec<Attempt>,
+        /// With a fallback chain: each of its models, and why it did not answer.
+        skipped: Vec<Skipped>,
     },
     /// The request itself is at fault: no other key would help. Holds the provider's reply as it came.
     ///
@@ -60,14 +66,37 @@ pub enum Error {
         rejected: Box<Rejected>,
         /// What this call tried.
         attempts: Vec<Attempt>,
+        /// The models of a fallback chain that did not answer, and why.
+        skipped: Vec<Skipped>,
+    },
+    /// The request is larger than the model can read, or than any key may ask in a minute, and surely so: our
+    /// estimate leans upwards, and five eighths of it are beyond the limit. Nothing was sent.
+    #[error(
+        "the request is too large: about {estimated} tokens, and the limit is {limit}{}",
+        Others(skipped, "")
+    )]
+    TooLarge {
+        /// The estimated size, in tokens.
+        estimated: u64,
+        /// What the model can read, or a minute's tokens.
+        limit: u64,
+        /// With a fallback chain: each of its models, and why it did not answer.
+        skipped: Vec<Skipped>,
     },
     /// The provider, or the way to it, failed again and again. No key is at fault.
-    #[error("the provider did not answer: {reason}")]
+    ///
+    /// Retries may have been left: they are made only while few calls fail ([`RetryConfig`](crate::RetryConfig)), and
+    /// a model that fails again and again is left alone for a while. The reason says so.
+    #[error("the provider did not answer: {reason}{}", Others(skipped, ""))]
     UpstreamDown {
         /// What the last attempt met.
         reason: String,
+        /// Before this moment nothing is sent to the model. `None`: it may be tried now.
+        next_attempt_at: Option<DateTime<Utc>>,
         /// What this call tried.
         attempts: Vec<Attempt>,
+        /// With a fallback chain: each of its models, and why it did not answer.
+        skipped: Vec<Skipped>,
     },
     /// The caller's deadline came while an attempt was under way or a stream was not at its end, which may have
     /// been counted and charged; or just as a key came free, and nothing was sent.
@@ -83,6 +112,33 @@ pub enum Error {
         reason: String,
         /// What the provider said, where it said something.
         verdict: Option<Box<Verdict>>,
+    },
+    /// The request names files or caches of several quota projects, which no key can use together. Nothing was
+    /// sent. Upload them again, one after the other: [`Upload`](crate::files::Upload) says how to choose.
+    #[error("no key can use these together: {}", .owners.iter().map(|(name, owner)| format!("{name} of {owner}")).collect::<Vec<_>>().join(", "))]
+    MixedOwners {
+        /// One file or cache of each quota project, by its name, and the project.
+        owners: Vec<(String, String)>,
+    },
+    /// An uploaded file that can never be used: the provider could not read it.
+    #[error("the provider cannot use {name}: {reason}")]
+    FileFailed {
+        /// The file.
+        name: String,
+        /// What the provider says of it, as JSON.
+        reason: String,
+    },
+    /// The answer is not of the form that was asked for.
+    #[error("{reason}")]
+    WrongShape {
+        /// What is the matter: the limit of output tokens, a blocked prompt, JSON of another form.
+        reason: String,
+        /// What the model said.
+        text: String,
+        /// Why its answer ended.
+        finish_reason: Option<keywheel_provider::api::FinishReason>,
+        /// What this call tried.
+        attempts: Vec<Attempt>,
     },
     /// Only some of the texts of a call have their vectors. Go on from `done` with
     /// [`Embed::resume`](crate::embed::Embed::resume) when what stands in the way is gone.
@@ -105,10 +161,54 @@ pub enum Error {
 }
 
 impl Error {
-    /// When something can serve again: the answer to "try again when?". `None` where time is no answer.
+    /// When something can serve again, whichever model: the answer to "try again when?". `None` where time is no
+    /// answer, and where it may be tried at once.
     #[must_use]
     pub fn next_available_at(&self) -> Option<DateTime<Utc>> {
-        self.exhausted().and_then(|exhausted| exhausted.soonest)
+        match self {
+            Self::UpstreamDown { next_attempt_at, .. } => *next_attempt_at,
+            Self::Incomplete { source, .. } => source.next_available_at(),
+            _ => self.exhausted().and_then(|exhausted| exhausted.soonest),
+        }
+    }
+
+    /// The models of a [fallback chain](crate::GeminiBuilder::fallback) that did not answer, and why. Empty without
+    /// a chain.
+    #[must_use]
+    pub fn skipped(&self) -> &[Skipped] {
+        match self {
+            Self::NoKeys { skipped, .. }
+            | Self::AllKeysDead { skipped, .. }
+            | Self::Exhausted { skipped, .. }
+            | Self::Rejected { skipped, .. }
+            | Self::TooLarge { skipped, .. }
+            | Self::UpstreamDown { skipped, .. } => skipped,
+            Self::Incomplete { source, .. } => source.skipped(),
+            _ => &[],
+        }
+    }
+
+    /// A name of few for metrics and traces.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Keys(_) => "keys",
+            Self::Config(_) => "config",
+            Self::Pool(_) => "pool",
+            Self::Setting(_) => "setting",
+            Self::NoKeys { .. } => "no_keys",
+            Self::AllKeysDead { .. } => "all_keys_dead",
+            Self::Exhausted { .. } => "exhausted",
+            Self::Rejected { rejected, .. } => rejected.cause.as_str(),
+            Self::TooLarge { .. } => "too_large",
+            Self::UpstreamDown { .. } => "upstream_down",
+            Self::DeadlineReached { .. } => "deadline_reached",
+            Self::StreamBroken { .. } => "stream_broken",
+            Self::Incomplete { source, .. } => source.kind(),
+            Self::Unreadable { .. } => "unreadable",
+            Self::MixedOwners { .. } => "mixed_owners",
+            Self::FileFailed { .. } => "file_failed",
+            Self::WrongShape { .. } => "wrong_shape",
+        }
     }
 
     /// Why no key can serve, bucket by bucket; `None` for errors that have other reasons.
@@ -124,11 +224,13 @@ impl Error {
     }
 
     /// The parts of an error for want of keys; any other comes back.
-    pub(crate) fn into_exhausted(self) -> Result<(Box<Exhausted>, Vec<Attempt>), Self> {
+    pub(crate) fn into_exhausted(self) -> Result<OutOfKeys, Self> {
         match self {
-            Self::NoKeys { exhausted, attempts }
-            | Self::AllKeysDead { exhausted, attempts }
-            | Self::Exhausted { exhausted, attempts } => Ok((exhausted, attempts)),
+            Self::NoKeys { exhausted, attempts, skipped }
+            | Self::AllKeysDead { exhausted, attempts, skipped }
+            | Self::Exhausted { exhausted, attempts, skipped } => {
+                Ok(OutOfKeys { exhausted, attempts, skipped })
+            }
             other => Err(other),
         }
     }
@@ -143,10 +245,31 @@ impl Error {
             | Self::Rejected { attempts, .. }
             | Self::UpstreamDown { attempts, .. }
             | Self::Unreadable { attempts, .. }
+            | Self::WrongShape { attempts, .. }
             | Self::DeadlineReached { attempts } => attempts,
             Self::Incomplete { source, .. } => source.attempts(),
             _ => &[],
         }
+    }
+}
+
+/// The parts of an error for want of keys.
+pub(crate) struct OutOfKeys {
+    pub(crate) exhausted: Box<Exhausted>,
+    pub(crate) attempts: Vec<Attempt>,
+    pub(crate) skipped: Vec<Skipped>,
+}
+
+/// The models of a chain besides the one that the error tells of.
+struct Others<'a>(&'a [Skipped], &'a str);
+
+impl std::fmt::Display for Others<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let others = self.0.iter().filter(|other| other.model != self.1);
+        for (i, other) in others.enumerate() {
+            write!(f, "{}{other}", if i == 0 { "; passed over: " } else { ", " })?;
+        }
+        Ok(())
     }
 }
 

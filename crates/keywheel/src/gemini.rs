@@ -12,12 +12,14 @@ use keywheel_pool::{
 use keywheel_provider::{api::GenerateRequest, upstream::Upstream};
 
 use crate::{
-    Counters,
-    Error, GeminiBuilder, GeminiStream, Owners, Reply, RetryConfig, attempt,
+    Counters, Error, GeminiBuilder, GeminiStream, Owners, Reply, RetryConfig, attempt,
+    calls::owner,
     checks::{self, Checks},
     degrade::OnExhausted,
     embed_cache::{EmbedCache, EmbedCacheStats},
+    observe::Counting,
     turns::{StepRecorder, TurnBook},
+    waits::OnWait,
 };
 
 /// A Gemini client over a pool of keys. Cheap to clone; clones share the pool.
@@ -347,8 +349,8 @@ pub(crate) fn chain<M: Into<Arc<str>>>(
 }
 
 macro_rules! fallback_options {
-    ($name:ident) => {
-        impl $name {
+    ($name:ident $(<$t:ident>)?) => {
+        impl $(<$t>)? $name $(<$t>)? {
             /// The models that may answer this call when the one that was asked for cannot, in place of the client's:
             /// see [`GeminiBuilder::fallback`](crate::GeminiBuilder::fallback).
             pub fn fallback<M: Into<std::sync::Arc<str>>>(
@@ -378,7 +380,7 @@ pub struct Generate {
     options: CallOptions,
 }
 
-pub(crate) use call_options;
+pub(crate) use {call_options, fallback_options};
 call_options!(Generate);
 fallback_options!(Generate);
 
@@ -393,7 +395,11 @@ impl IntoFuture for Generate {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(attempt::generate(self.gemini.inner, self.model, self.request, self.options))
+        let Self { gemini: Gemini { inner, .. }, model, request, options } = self;
+        Box::pin(async move {
+            let options = owner::bind(&inner, &request, options).await?;
+            attempt::generate(inner, model, request, options).await
+        })
     }
 }
 
@@ -421,6 +427,10 @@ impl IntoFuture for Stream {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(attempt::stream(self.gemini.inner, self.model, self.request, self.options))
+        let Self { gemini: Gemini { inner, .. }, model, request, options } = self;
+        Box::pin(async move {
+            let options = owner::bind(&inner, &request, options).await?;
+            attempt::stream(inner, model, request, options).await
+        })
     }
 }

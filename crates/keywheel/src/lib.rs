@@ -63,9 +63,11 @@ pub use keywheel_provider::{
 };
 
 pub use self::calls::{
-    Pending,
+    Pending, caches,
     chat::{self, Chat},
-    embed,
+    embed, files,
+    json::{self, Typed},
+    raw,
 };
 pub use self::{
     attempt::{GeminiStream, ModelFacts, RetryConfig, SkipReason, Skipped, refusal},
@@ -77,7 +79,10 @@ pub use self::{
     observe::{Counters, ModelCounters},
     owners::Owners,
     reply::{Attempt, Reply},
-    turns::{ModelUse, StepReport, StepUse, Turn, TurnReport},
+    turns::{
+        Capacity, KindTurns, ModelCapacity, ModelTurns, ModelUse, PerTurn, StepReport, StepTurns,
+        StepUse, Turn, TurnReport, Turns,
+    },
     waits::{Wait, WaitReason},
 };
 

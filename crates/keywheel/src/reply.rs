@@ -7,9 +7,13 @@ use keywheel_core::Fingerprint;
 use keywheel_pool::Exhausted;
 use keywheel_provider::{api::GenerateResponse, classify::Kind};
 
+use crate::Skipped;
+
 /// One attempt of a call: which key was used and what came of it. Holds no secret.
 #[derive(Debug, Clone)]
 pub struct Attempt {
+    /// The model that was asked.
+    pub model: String,
     /// The variable the key came from.
     pub label: String,
     /// Which key.
@@ -46,6 +50,7 @@ pub struct Reply {
     pub(crate) response: GenerateResponse,
     pub(crate) model: String,
     pub(crate) attempts: Vec<Attempt>,
+    pub(crate) skipped: Vec<Skipped>,
     pub(crate) degraded: Option<Box<Exhausted>>,
 }
 
@@ -62,10 +67,17 @@ impl Reply {
         self.response
     }
 
-    /// The model that was asked.
+    /// The model that answered; the one that was asked for, if none did.
     #[must_use]
     pub fn model(&self) -> &str {
         &self.model
+    }
+
+    /// The models of the [fallback chain](crate::GeminiBuilder::fallback) that were passed over, and why. Empty when
+    /// the model that was asked for answered.
+    #[must_use]
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.skipped
     }
 
     /// Every attempt in order; the last one served, unless the answer is degraded.

@@ -38,12 +38,16 @@ pub(crate) fn pause(clock: &Arc<dyn Clock>, length: Duration) -> BoxFuture<'stat
 
 /// What `clock` reads after `length`; what lies beyond the calendar is its end.
 pub(crate) fn from_now_ms(clock: &dyn Clock, length: Duration) -> i64 {
-    let length_ms = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
-    clock.unix_ms().saturating_add(length_ms)
+    after_ms(clock.unix_ms(), length)
+}
+
+/// `length` after `now_ms`.
+pub(crate) fn after_ms(now_ms: i64, length: Duration) -> i64 {
+    now_ms.saturating_add(i64::try_from(length.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Ends when `clock` reads `at_ms`.
-async fn sleep_until(clock: &dyn Clock, at_ms: i64) {
+pub(crate) async fn sleep_until(clock: &dyn Clock, at_ms: i64) {
     if let Some(sleep) = clock.manual_sleep(at_ms) {
         return sleep.await;
     }

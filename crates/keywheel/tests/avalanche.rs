@@ -20,7 +20,7 @@ fn models() -> Scripted {
 
 fn assert_handed_back(rig: &Rig, cause: Cause) {
     let error = rig.run(rig.gemini.generate(MODEL, "poison")).unwrap_err();
-    let Error::Rejected { rejected, attempts } = error else { panic!("{error}") };
+    let Error::Rejected { rejected, attempts, .. } = error else { panic!("{error}") };
     assert_eq!(rejected.cause, cause);
     assert_eq!(attempts.len(), 3);
     assert!(attempts.iter().all(|attempt| attempt.available_at.is_none()), "{attempts:?}");

@@ -139,7 +139,7 @@ fn a_key_that_refused_without_being_held_back_is_left_out_by_the_call() {
             }
             Err(error) => {
                 assert_eq!(keys, 1);
-                let Error::Rejected { rejected, attempts } = error else { panic!("{error}") };
+                let Error::Rejected { rejected, attempts, .. } = error else { panic!("{error}") };
                 assert_eq!((rejected.status, attempts.len()), (429, 1));
             }
         }

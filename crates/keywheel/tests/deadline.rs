@@ -36,7 +36,7 @@ fn a_wait_beyond_the_deadline_is_answered_at_once_with_the_moment_of_return() {
     let before = rig.clock.now();
     let error = rig.run(rig.gemini.generate(MODEL, "hi")).unwrap_err();
     assert_eq!(rig.clock.now(), before, "nobody waited");
-    let Error::Exhausted { exhausted, attempts } = &error else { panic!("{error}") };
+    let Error::Exhausted { exhausted, attempts, .. } = &error else { panic!("{error}") };
     let back = error.next_available_at().unwrap();
     assert!(back >= at(MIDNIGHT) && back <= at(MIDNIGHT) + secs(6), "{back}");
     assert_eq!(attempts.len(), 3);

@@ -276,7 +276,11 @@ fn a_paid_key_is_never_used_because_the_provider_fails() {
         Scripted::failure(TransportKind::Interrupted, Sent::Maybe)
     }];
     for failure in failures {
-        let rig = Rig::built(1, |pool| pool.keys([spec(1), spec(2).paid()]), |client| client);
+        let rig = Rig::built(
+            1,
+            |pool| pool.keys([spec(1), spec(2).paid()]),
+            |client| client.retry(RetryConfig { breaker_after: 0, ..RetryConfig::default() }),
+        );
         rig.script.otherwise(move |_| failure());
         for _ in 0..3 {
             let error = rig.run(rig.gemini.generate(MODEL, "hi").allow_paid()).unwrap_err();

@@ -25,7 +25,7 @@ fn sorry() -> Scripted {
 /// One call that meets the block; how long nobody sends after it.
 fn blocked(rig: &Rig) -> TimeDelta {
     let error = rig.run(rig.gemini.generate(MODEL, "hi").deadline(Duration::from_secs(1)));
-    let Err(Error::Exhausted { exhausted, attempts }) = error else { panic!("{error:?}") };
+    let Err(Error::Exhausted { exhausted, attempts, .. }) = error else { panic!("{error:?}") };
     assert_eq!(attempts.len(), 1, "another key is no way round a blocked address");
     let wait = exhausted.soonest.unwrap() - keywheel::Clock::now(&rig.clock);
     rig.clock.advance(wait.to_std().unwrap());

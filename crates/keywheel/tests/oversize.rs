@@ -15,7 +15,7 @@ fn long() -> String {
 }
 
 fn assert_handed_back(rig: &Rig, error: &Error, attempts: usize) {
-    let Error::Rejected { rejected, attempts: tried } = error else { panic!("{error}") };
+    let Error::Rejected { rejected, attempts: tried, .. } = error else { panic!("{error}") };
     assert_eq!(rejected.cause, Cause::RequestTooLarge);
     assert_eq!(tried.len(), attempts);
     assert_eq!(rig.script.requests().len(), attempts);

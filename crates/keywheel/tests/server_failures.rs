@@ -82,7 +82,7 @@ fn a_fault_of_the_request_is_handed_back_as_it_came_and_blames_nobody() {
         rig.script.reply(fault);
         let before = rig.clock.now();
         let error = rig.run(rig.gemini.generate(MODEL, "hi")).unwrap_err();
-        let Error::Rejected { rejected, attempts } = &error else { panic!("{error}") };
+        let Error::Rejected { rejected, attempts, .. } = &error else { panic!("{error}") };
         assert_eq!((rejected.status, rejected.cause), (status, cause));
         assert!(rejected.body.contains(words), "{}", rejected.body);
         assert_eq!(attempts.len(), 1);
@@ -200,6 +200,7 @@ fn retries_are_a_setting() {
         max_retries: 4,
         first_pause: Duration::from_millis(10),
         max_pause: Duration::from_millis(20),
+        ..RetryConfig::default()
     };
     let rig = Rig::built(1, |pool| pool, |client| client.retry(config));
     rig.script.otherwise(|_| overloaded());

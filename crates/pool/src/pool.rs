@@ -134,6 +134,26 @@ impl Pool {
         }
     }
 
+    /// The most input tokens a minute that any key has for `ask`: what asks for more can never be served. `None` if
+    /// the limit of one that may serve it is not known.
+    ///
+    /// ```
+    /// # use keywheel_core::ApiKey;
+    /// # use keywheel_pool::{Ask, KeySpec, Limits, Pool, StateLocation};
+    /// let limits = Limits { tpm: Some(250_000), ..Limits::default() };
+    /// let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "one");
+    /// let pool = Pool::builder().keys([key]).limits("gemini-*", limits).state(StateLocation::None);
+    /// let pool = pool.build().unwrap();
+    /// assert_eq!(pool.minute_tokens(&Ask::new("gemini-3.5-flash")), Some(250_000));
+    /// assert_eq!(pool.minute_tokens(&Ask::new("gemma-3-27b-it")), None);
+    /// ```
+    #[must_use]
+    pub fn minute_tokens(&self, ask: &Ask) -> Option<u64> {
+        let model = self.model(&ask.model);
+        let now_ms = self.core.state.clock.unix_ms();
+        self.core.state.enter(&model, now_ms).minute_tokens(ask)
+    }
+
     /// Marks a key as rate limited for a model: the plain door for people who have no verdict.
     ///
     /// `key` is a label or a fingerprint. Without a `wait` the pool guesses: 1 min, 5 min, 30 min, 2 h, end of

@@ -5,25 +5,31 @@ use std::{sync::Arc, time::Duration};
 use keywheel_core::Usage;
 use keywheel_pool::{Ask, Exhausted};
 use keywheel_provider::{
-    Sent, WireResponse,
+    Dialect, Sent, WireResponse,
     api::{GenerateRequest, GenerateResponse},
     stream::{First, GenerateStream, StreamError},
-    upstream::{Call, CallError, Upstream},
+    upstream::{Call as HttpCall, CallError, Upstream},
 };
 
 use super::{
-    GeminiStream, Run,
+    GeminiStream, Run, Served,
+    stream::{Call, Told},
     work::{Brought, Sight, Work},
 };
 use crate::{
-    Error, OutOfQuota, Reply,
+    Attempt, Error, OutOfQuota, Reply,
+    error::OutOfKeys,
     gemini::{CallOptions, Inner},
+    observe::CallSpan,
     time::sleep,
     weigh::input_tokens,
 };
 
 /// How long the first part of a stream is waited for before the stream is handed out unseen.
 const FIRST_EVENT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The most requests that one answer is made of. As many make 16 times the longest answer of a model.
+pub(super) const MOST_HOPS: usize = 16;
 
 /// One whole answer, or the callback's where no key can serve.
 pub(crate) async fn generate(
@@ -32,18 +38,13 @@ pub(crate) async fn generate(
     request: GenerateRequest,
     options: CallOptions,
 ) -> Result<Reply, Error> {
-    let work = Whole(Arc::new(request));
-    let mut run = Run::new(&inner, model, &work, &options);
-    match run.answer(&work).await {
-        Ok((response, lease)) => {
-            lease.served(&work.usage(&response).unwrap_or_default());
-            Ok(run.reply(*response, None))
-        }
-        Err(error) => {
-            let (response, exhausted) = run.degrade(error, &work.0).await?;
-            Ok(run.reply(response, Some(exhausted)))
-        }
+    let span = begin(&inner, &model, &options);
+    let answered = span.enter(whole(&inner, model, request, &options)).await;
+    if let Ok(reply) = &answered {
+        span.said(reply.response());
     }
+    span.ended(answered.as_ref().map(|reply| reply.usage()));
+    answered
 }
 
 /// The answer part by part. Until the first part is there, another key can take over.
@@ -53,18 +54,103 @@ pub(crate) async fn stream(
     request: GenerateRequest,
     options: CallOptions,
 ) -> Result<GeminiStream, Error> {
+    let span = begin(&inner, &model, &options);
+    let streamed = parts(&inner, model, request, options, span.clone());
+    let streamed = span.enter(streamed).await;
+    if let Err(error) = &streamed {
+        span.ended(Err(error));
+    }
+    streamed
+}
+
+fn begin(inner: &Inner, model: &str, options: &CallOptions) -> CallSpan {
+    inner.counters.called();
+    if let Some(recorder) = &options.recorder {
+        recorder.call();
+    }
+    // OpenTelemetry's names: Gemini's own has one of its own.
+    let operation = match inner.upstream.dialect() {
+        Dialect::Gemini => "generate_content",
+        Dialect::OpenAi => "chat",
+    };
+    CallSpan::new(inner, operation, model)
+}
+
+async fn whole(
+    inner: &Inner,
+    model: Arc<str>,
+    request: GenerateRequest,
+    options: &CallOptions,
+) -> Result<Reply, Error> {
+    let mut work = Whole(Arc::new(request));
+    let mut run = Run::new(inner, model, &work, options);
+    let mut whole: Option<Box<GenerateResponse>> = None;
+    for hop in 1.. {
+        let (answer, served) = match run.answer(&work).await {
+            Ok(answered) => answered,
+            // What was said so far is no answer, as a stream that breaks is none.
+            Err(error) if whole.is_some() => return Err(error),
+            Err(error) => {
+                let (response, exhausted) = run.degrade(error, &work.0).await?;
+                return Ok(run.reply(response, Some(exhausted)));
+            }
+        };
+        let next = work.0.continued(&answer).filter(|_| hop < MOST_HOPS);
+        let quota_project = served.lease.quota_project().into();
+        served.tell(inner, run.model(), answer.usage());
+        match &mut whole {
+            Some(whole) => whole.append(*answer),
+            None => whole = Some(answer),
+        }
+        let Some(next) = next else { break };
+        work = Whole(Arc::new(next));
+        run.go_on(quota_project);
+    }
+    let whole = whole.expect("the first hop brought an answer, or the call has ended");
+    Ok(run.reply(*whole, None))
+}
+
+async fn parts(
+    inner: &Arc<Inner>,
+    model: Arc<str>,
+    request: GenerateRequest,
+    options: CallOptions,
+    span: CallSpan,
+) -> Result<GeminiStream, Error> {
     let work = Parts(Arc::new(request));
-    let mut run = Run::new(&inner, model, &work, &options);
+    let mut run = Run::new(inner, model, &work, &options);
     match run.answer(&work).await {
-        Ok((events, lease)) => {
-            let (ask, attempts, end_ms) = (run.ask, run.attempts, run.stream_end_ms);
-            Ok(GeminiStream::live(events, lease, inner, ask, attempts, end_ms))
+        Ok((events, served)) => {
+            let skipped = run.skipped();
+            let (ask, end_ms) = (run.chain.swap_remove(run.at).ask, run.stream_end_ms);
+            let attempts = std::mem::take(&mut run.attempts);
+            drop(run);
+            let call = Call { inner: Arc::clone(inner), request: work.0, options, end_ms, span };
+            Ok(GeminiStream::live(call, events, served, Told { ask, attempts, skipped }))
         }
         Err(error) => {
             let (response, exhausted) = run.degrade(error, &work.0).await?;
-            Ok(GeminiStream::degraded_answer(run.ask, run.attempts, response, exhausted))
+            span.said(&response);
+            span.ended(Ok(response.usage()));
+            let (skipped, attempts) = (run.skipped(), run.take_attempts());
+            let ask = run.chain.swap_remove(run.at).ask;
+            let told = Told { ask, attempts, skipped };
+            Ok(GeminiStream::degraded_answer(told, response, exhausted))
         }
     }
+}
+
+/// Goes on with a streamed answer: the same model, the same quota project, the same deadline.
+pub(super) async fn go_on(
+    inner: Arc<Inner>,
+    model: Arc<str>,
+    request: Arc<GenerateRequest>,
+    options: CallOptions,
+) -> Result<(Box<GenerateStream>, Served, Vec<Attempt>), Error> {
+    let work = Parts(request);
+    let mut run = Run::new(&inner, model, &work, &options);
+    let (events, served) = run.answer(&work).await?;
+    Ok((events, served, run.take_attempts()))
 }
 
 struct Whole(Arc<GenerateRequest>);
@@ -76,12 +162,16 @@ impl Work for Whole {
         ask(model, &self.0)
     }
 
-    fn call(&self, _upstream: &Upstream, model: &str) -> Result<Call, CallError> {
-        Call::generate(model, &self.0)
+    fn call(&self, upstream: &Upstream, model: &str) -> Result<HttpCall, CallError> {
+        upstream.provider().generate(model, &self.0)
+    }
+
+    fn may_change_model(&self) -> bool {
+        may_change_model(&self.0)
     }
 
     async fn read(&self, sight: &Sight<'_>, response: WireResponse) -> Brought<Self::Answer> {
-        let parse = |body: &[u8]| serde_json::from_slice(body).map(Box::new);
+        let parse = |body: &[u8]| sight.upstream.provider().read_answer(body).map(Box::new);
         sight.whole(response, parse, |answer| is_answer(answer)).await
     }
 
@@ -99,13 +189,17 @@ impl Work for Parts {
         ask(model, &self.0)
     }
 
-    fn call(&self, _upstream: &Upstream, model: &str) -> Result<Call, CallError> {
-        Call::stream(model, &self.0)
+    fn call(&self, upstream: &Upstream, model: &str) -> Result<HttpCall, CallError> {
+        upstream.provider().stream(model, &self.0)
+    }
+
+    fn may_change_model(&self) -> bool {
+        may_change_model(&self.0)
     }
 
     async fn read(&self, sight: &Sight<'_>, response: WireResponse) -> Brought<Self::Answer> {
         let (status, headers) = (response.status, response.headers.clone());
-        let mut events = GenerateStream::new(response);
+        let mut events = GenerateStream::with(sight.upstream.provider(), response);
         let patience = sleep(sight.clock, FIRST_EVENT_PATIENCE);
         let error = match events.first_event(patience).await {
             First::Arrived | First::Undecided => return Brought::Answer(Box::new(events)),
@@ -123,6 +217,11 @@ impl Work for Parts {
 fn ask(model: &Arc<str>, request: &GenerateRequest) -> Ask {
     let ask = Ask::new(Arc::clone(model)).with_tokens(input_tokens(request));
     if request.uses_tools() { ask.with_tools() } else { ask }
+}
+
+/// A cache is one model's.
+const fn may_change_model(request: &GenerateRequest) -> bool {
+    request.cached_content.is_none()
 }
 
 /// True for anything a model said, a blocked prompt included: that was served, and counted.
@@ -143,20 +242,21 @@ impl Run<'_> {
             return Err(error);
         };
         let context = OutOfQuota {
-            model: self.model.as_ref().to_owned(),
+            model: self.chain[0].model.as_ref().to_owned(),
             request: Arc::clone(request),
             exhausted: exhausted.clone(),
         };
         let Some(response) = callback.answer(context).await else {
             return Err(error);
         };
-        let (exhausted, attempts) = error.into_exhausted()?;
-        self.attempts = attempts;
+        let OutOfKeys { exhausted, attempts, skipped } = error.into_exhausted()?;
+        (self.attempts, self.passed_over, self.at) = (attempts, skipped, 0);
+        self.inner.counters.degraded();
         Ok((response, exhausted))
     }
 
     fn reply(&mut self, response: GenerateResponse, degraded: Option<Box<Exhausted>>) -> Reply {
-        let model = self.model.as_ref().to_owned();
-        Reply { response, model, attempts: self.take_attempts(), degraded }
+        let (model, skipped) = (self.model().as_ref().to_owned(), self.skipped());
+        Reply { response, model, attempts: self.take_attempts(), skipped, degraded }
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn judge(
 ///
 /// The estimate leans upwards, by up to eight fifths for common text (`keywheel_core::estimate`). Taken as it is, a
 /// request that fits would be handed back as too large whenever its minute happened to be full.
-const fn surely_asked(estimated: u64) -> u64 {
+pub(super) const fn surely_asked(estimated: u64) -> u64 {
     (estimated / 8).saturating_mul(5)
 }
 

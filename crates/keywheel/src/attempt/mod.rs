@@ -2,50 +2,66 @@
 //!
 //! The loop is bounded by the deadline and by the pool, not by a number: a key that refused is cooling in the
 //! pool and is not handed out again, so every healthy key is reached. One that refused and is held back by nothing
-//! all the same is left out by the call itself. Only the provider's own failures are counted (see [`plan`]).
+//! all the same is left out by the call itself. Only the provider's own failures are counted.
+//!
+//! | decision | file |
+//! |---|---|
+//! | which model and key is next | [`lease`], over the [`chain`] of models |
+//! | what follows from a refusal or a failure | [`refused`], by the table in [`outcome`] |
+//! | whether a failing model may be asked | [`breaker`] |
+//! | whether a failure may be retried | [`plan`] for the call, [`budget`] for the client |
 
 mod avalanche;
+mod breaker;
+mod budget;
+mod chain;
 mod generate;
 mod judge;
+mod lease;
 mod outcome;
 mod pace;
 mod plan;
+mod refused;
+mod size;
 mod stream;
 pub(crate) mod work;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use bytes::Bytes;
-use chrono::{DateTime, Utc};
-use keywheel_core::{Cause, Dimension, LimitSeen, clock::from_unix_ms, scrub::scrub};
-use keywheel_pool::{Ask, CheckResult, Exhausted, ExhaustedKind, Lease, Refusal};
-use keywheel_provider::{Sent, TransportKind, classify::Kind, upstream::Call};
+use keywheel_core::{Tier, Usage};
+use keywheel_pool::{Ask, Lease, Refusal};
+use keywheel_provider::{Sent, TransportKind, classify::Kind};
 
-use self::{
-    avalanche::Avalanche,
-    judge::Refused,
-    outcome::{Next, PoolOutcome, decide},
-    plan::Plan,
-    work::{Brought, Sight, Work},
-};
 pub(crate) use self::{
+    breaker::Breakers,
+    budget::{Budget, SharedBudget},
     generate::{generate, stream},
     pace::Paces,
+    size::Facts,
 };
-pub use self::{outcome::refusal, plan::RetryConfig, stream::GeminiStream};
+use self::{
+    breaker::{Outcome, Pass},
+    chain::Candidate,
+    plan::Plan,
+    refused::Failure,
+    work::{Brought, Sight, Work},
+};
+pub use self::{
+    chain::{SkipReason, Skipped},
+    outcome::refusal,
+    plan::RetryConfig,
+    size::ModelFacts,
+    stream::GeminiStream,
+};
 use crate::{
-    Attempt, Error, Rejected,
-    checks::check,
+    Attempt, Error,
     gemini::{CallOptions, Inner},
-    time::{from_now_ms, sleep, until},
+    observe::{AttemptSpan, CallSpan},
+    time::{after_ms, until},
 };
 
 /// The most of an error that is read. Real ones have a few kilobytes; a gateway's page may have more.
 const MAX_ERROR: usize = 1 << 20;
-
-/// So many keys may find no room in their minute for a request that is, by our estimate, over the limit of each.
-/// Then it is the request.
-const OVERSIZE_REFUSALS: usize = 3;
 
 /// Does `work` for `model` and tells the pool that it was served.
 pub(crate) async fn perform<W: Work>(
@@ -54,11 +70,23 @@ pub(crate) async fn perform<W: Work>(
     work: &W,
     options: &CallOptions,
 ) -> Result<Done<W::Answer>, Error> {
-    let mut run = Run::new(inner, model, work, options);
-    let (answer, lease) = run.answer(work).await?;
-    let quota_project = lease.quota_project().into();
-    lease.served(&work.usage(&answer).unwrap_or_default());
-    Ok(Done { answer, model: run.model, quota_project, attempts: run.attempts })
+    inner.counters.called();
+    let mut run = Run::new(inner, Arc::clone(&model), work, options);
+    let span = CallSpan::new(inner, work::operation(&run.chain[0].ask.model), &model);
+    match span.enter(run.answer(work)).await {
+        Ok((answer, served)) => {
+            let quota_project = served.lease.quota_project().into();
+            let usage = work.usage(&answer);
+            served.tell(inner, run.model(), usage);
+            span.ended(Ok(usage));
+            let model = Arc::clone(run.model());
+            Ok(Done { answer, model, quota_project, attempts: run.attempts })
+        }
+        Err(error) => {
+            span.ended(Err(&error));
+            Err(error)
+        }
+    }
 }
 
 /// Work that was done.
@@ -72,100 +100,145 @@ pub(crate) struct Done<T> {
     pub(crate) attempts: Vec<Attempt>,
 }
 
+/// What is still to be told of an attempt that brought an answer: to the pool, and to the breaker.
+#[derive(Debug)]
+struct Served {
+    lease: Lease,
+    pass: Pass,
+}
+
+impl Served {
+    fn tell(self, inner: &Inner, model: &Arc<str>, usage: Option<Usage>) {
+        let usage = usage.unwrap_or_default();
+        self.pass.tell(Outcome::Served);
+        self.lease.served(&usage);
+        inner.counters.served(model, &usage);
+    }
+}
+
 /// One call on its way.
 struct Run<'a> {
     inner: &'a Inner,
+    options: &'a CallOptions,
+    /// The model that was asked for, and those that may take over.
+    chain: Vec<Candidate>,
     /// The model that is asked.
-    model: Arc<str>,
-    /// The bucket that is drawn on: the model's, or a route's.
-    ask: Ask,
+    at: usize,
     deadline_ms: Option<i64>,
     /// Until when a stream may be read.
     stream_end_ms: Option<i64>,
     /// Until when free keys are waited for before a paid one is used.
-    overflow_at: DateTime<Utc>,
+    overflow_ms: i64,
     plan: Plan,
     /// Whether it may be sent again when nobody knows what became of it.
     repeatable: bool,
-    /// The quota projects that found the request too large for their minute.
-    oversize: Vec<String>,
-    avalanche: Avalanche,
-    /// The last refusal that holds nothing back: the call's answer if nobody else is left to ask.
-    riddle: Option<Box<Rejected>>,
+    /// A free key met a failure of the provider: no paid key is used for that.
+    met_failure: bool,
+    /// A paid key met one, so this call pays already.
+    pays: bool,
+    /// How long the last key was waited for.
+    waited_ms: u64,
+    span: AttemptSpan,
+    /// What is known of the models that this call does not ask any more.
+    passed_over: Vec<Skipped>,
     attempts: Vec<Attempt>,
 }
 
 impl<'a> Run<'a> {
-    fn new<W: Work>(inner: &'a Inner, model: Arc<str>, work: &W, options: &CallOptions) -> Self {
-        let now = inner.clock.now();
-        let deadline = options.deadline.map(|deadline| after(now, deadline));
+    fn new<W: Work>(inner: &'a Inner, model: Arc<str>, work: &W, options: &'a CallOptions) -> Self {
+        let now_ms = inner.clock.unix_ms();
         let mut ask = work.ask(&model);
-        ask.allow_paid = options.allow_paid;
         ask.affinity = ask.affinity.or_else(|| options.owner.clone());
-        ask.deadline = deadline;
+        let fallback = options.fallback.iter().filter(|_| work.may_change_model());
+        let mut chain = vec![Candidate::new(model, ask)];
+        for other in fallback.flat_map(|models| models.iter()) {
+            if chain.iter().all(|known| known.model != *other) {
+                let ask = Ask { model: Arc::clone(other), ..chain[0].ask.clone() };
+                chain.push(Candidate::new(Arc::clone(other), ask));
+            }
+        }
+        inner.budget.earn();
         Self {
             inner,
-            model,
-            ask,
-            deadline_ms: deadline.map(|at| at.timestamp_millis()),
-            stream_end_ms: options.stream_end.map(|span| after(now, span).timestamp_millis()),
-            overflow_at: after(now, inner.defaults.overflow_after),
+            options,
+            chain,
+            at: 0,
+            deadline_ms: options.deadline.map(|span| after_ms(now_ms, span)),
+            stream_end_ms: options.stream_end.map(|span| after_ms(now_ms, span)),
+            overflow_ms: after_ms(now_ms, inner.defaults.overflow_after),
             plan: Plan::new(&inner.retry),
             repeatable: work.is_repeatable(),
-            oversize: Vec::new(),
-            avalanche: Avalanche::default(),
-            riddle: None,
+            met_failure: false,
+            pays: false,
+            waited_ms: 0,
+            span: AttemptSpan::none(),
+            passed_over: Vec::new(),
             attempts: Vec::new(),
         }
     }
 
     /// Attempts until somebody serves, or nobody can. What was leased is still to be reported as served.
-    async fn answer<W: Work>(&mut self, work: &W) -> Result<(W::Answer, Lease), Error> {
-        let call = work
-            .call(&self.inner.upstream, &self.model)
-            .map_err(|fault| Error::Setting(fault.to_string()))?;
+    async fn answer<W: Work>(&mut self, work: &W) -> Result<(W::Answer, Served), Error> {
+        let answered = self.attempts(work).await;
+        match &answered {
+            Ok(_) => self.say_who_took_over(),
+            Err(_) => self.inner.counters.gave_up(),
+        }
+        answered
+    }
+
+    async fn attempts<W: Work>(&mut self, work: &W) -> Result<(W::Answer, Served), Error> {
+        self.prepare(work)?;
+        self.leave_out_the_small()?;
         loop {
-            let mut lease = match self.lease().await {
-                Ok(lease) => lease,
-                Err(exhausted) => return Err(self.nobody(exhausted)),
-            };
-            if self.is_late() {
-                // Nobody would wait for the answer: the key goes back unused.
-                return Err(Error::DeadlineReached { attempts: self.take_attempts() });
+            let (mut lease, pass) = self.lease().await?;
+            if let Err(error) = self.prepare(work) {
+                pass.tell(Outcome::Unclear);
+                return Err(error);
             }
             // From here on the attempt counts, also when this future is dropped.
             lease.sent();
             let sent_ms = self.inner.clock.unix_ms();
-            let attempt = self.attempt(work, &lease, &call);
+            self.count(&lease);
+            let attempt = self.span.enter(self.attempt(work, &lease));
             let Some(brought) = until(&*self.inner.clock, self.deadline_ms, attempt).await else {
                 self.note(&lease, None, None, "the deadline came first");
                 return Err(Error::DeadlineReached { attempts: self.take_attempts() });
             };
+            let is_free = lease.tier() == Tier::Free;
             match brought {
                 Brought::Answer(answer) => {
                     let took_ms = self.inner.clock.unix_ms().saturating_sub(sent_ms);
-                    self.inner.paces.observe(&self.ask.model, took_ms);
+                    self.inner.paces.observe(&self.chain[self.at].ask.model, took_ms);
                     self.note(&lease, Some(200), Some(Kind::Served), "");
-                    return Ok((answer, lease));
+                    return Ok((answer, Served { lease, pass }));
                 }
                 Brought::Refused { status, body, refused } => {
-                    self.refused(lease, status, &body, *refused).await?;
+                    self.refused(lease, pass, status, &body, *refused).await?;
                 }
                 Brought::Nothing { sent, status, reason } => {
                     self.note(&lease, status, None, &reason);
+                    self.inner.counters.failed();
+                    let arrived = sent == Sent::Maybe;
+                    // Who was never reached says nothing of the model.
+                    pass.tell(if arrived { Outcome::Failed(None) } else { Outcome::Unclear });
                     match sent {
                         Sent::No => give_back(lease).await,
                         Sent::Maybe => lease.failed(&[]),
                     }
-                    let in_doubt = sent == Sent::Maybe;
-                    self.pause(None, in_doubt, reason).await?;
+                    let of_the_model = arrived;
+                    let failure = Failure { reason, hint: None, in_doubt: arrived, of_the_model };
+                    self.failed(failure, is_free).await?;
                 }
                 Brought::Unreadable { status, reason } => {
                     self.note(&lease, Some(status), None, &reason);
+                    self.inner.counters.failed();
+                    pass.tell(Outcome::Unclear);
                     lease.failed(&[]);
                     return Err(Error::Unreadable { reason, attempts: self.take_attempts() });
                 }
                 Brought::Unsendable(reason) => {
+                    pass.tell(Outcome::Unclear);
                     give_back(lease).await;
                     return Err(Error::Setting(reason));
                 }
@@ -173,9 +246,32 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Makes what is sent to ask the current model.
+    fn prepare<W: Work>(&mut self, work: &W) -> Result<(), Error> {
+        let upstream = &self.inner.upstream;
+        let Candidate { model, call, .. } = &mut self.chain[self.at];
+        if call.is_none() {
+            let made = work.call(upstream, model);
+            *call = Some(made.map_err(|fault| Error::Setting(format!("{model}: {fault}")))?);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, lease: &Lease) {
+        let Candidate { model, ask, .. } = &self.chain[self.at];
+        self.inner.counters.attempted(model);
+        if let Some(recorder) = &self.options.recorder {
+            recorder.sent(&ask.model, ask.requests, !self.attempts.is_empty());
+        }
+        self.span = AttemptSpan::new(lease, model, self.waited_ms);
+    }
+
     /// Sends once and reads what comes, up to the first part of a stream.
-    async fn attempt<W: Work>(&self, work: &W, lease: &Lease, call: &Call) -> Brought<W::Answer> {
-        let response = match self.inner.upstream.call(lease.key(), call).await {
+    async fn attempt<W: Work>(&self, work: &W, lease: &Lease) -> Brought<W::Answer> {
+        let Inner { upstream, clock, .. } = self.inner;
+        let Candidate { ask, call, .. } = &self.chain[self.at];
+        let call = call.as_ref().expect("it was prepared before a key was leased");
+        let response = match upstream.call(lease.key(), call).await {
             Ok(response) => response,
             Err(error) if error.kind == TransportKind::Request => {
                 return Brought::Unsendable(error.to_string());
@@ -185,8 +281,7 @@ impl<'a> Run<'a> {
                 return Brought::Nothing { sent, status: None, reason };
             }
         };
-        let Inner { upstream, clock, .. } = self.inner;
-        let sight = Sight { lease, ask: &self.ask, upstream, clock: &**clock };
+        let sight = Sight { lease, ask, upstream, clock: &**clock };
         if (200..300).contains(&response.status) {
             return work.read(&sight, response).await;
         }
@@ -202,197 +297,51 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A free key; or a paid one, where the call allows it and free ones would take too long.
-    async fn lease(&self) -> Result<Lease, Exhausted> {
-        let pool = &self.inner.pool;
-        let mut ask = self.ask.clone();
-        ask.deadline = self.deadline_ms.map(|deadline_ms| {
-            let now_ms = self.inner.clock.unix_ms();
-            from_unix_ms(self.inner.paces.latest_start_ms(&ask.model, now_ms, deadline_ms))
-        });
-        if ask.allow_paid {
-            let patience = ask.deadline.map_or(self.overflow_at, |at| at.min(self.overflow_at));
-            let mut free = ask.clone().by(patience);
-            free.allow_paid = false;
-            if let Ok(lease) = pool.lease(free).await {
-                return Ok(lease);
-            }
+    /// One line for each call that another model served.
+    fn say_who_took_over(&self) {
+        if self.at == 0 {
+            return;
         }
-        pool.lease(ask).await
+        self.inner.counters.fell_back(self.model());
+        let skipped: Vec<_> = self.skipped().iter().map(Skipped::to_string).collect();
+        let (asked, answered) = (&*self.chain[0].model, &**self.model());
+        tracing::info!(asked, answered, skipped = skipped.join(", "), "another model took over");
     }
 
     fn is_late(&self) -> bool {
         self.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= self.inner.clock.unix_ms())
     }
 
-    /// Reports a refusal to the pool and does what follows from it. `Ok` means: go on.
-    async fn refused(
-        &mut self,
-        lease: Lease,
-        status: u16,
-        body: &Bytes,
-        refused: Refused,
-    ) -> Result<(), Error> {
-        let (told, mut next) = decide(&refused);
-        let Refused { mut cause, verdict } = refused;
-        self.note(&lease, Some(status), Some(verdict.kind), &verdict.message);
-        if cause == Cause::PerMinuteTokens && self.is_over_the_limit(&verdict.limits) {
-            self.oversize.push(lease.quota_project().to_owned());
-            if self.oversize.len() >= OVERSIZE_REFUSALS {
-                (cause, next) = (Cause::RequestTooLarge, Next::HandBack);
-            }
-        }
-        if self.asks_for_more_requests(cause, &verdict.limits) {
-            // No wait makes room for it; whoever made it of several requests can make it of fewer.
-            (cause, next) = (Cause::RequestTooLarge, Next::HandBack);
-        }
-        let (key, quota_project) = (lease.key().clone(), lease.quota_project().to_owned());
-        let mut held = true;
-        match told {
-            PoolOutcome::Refused(refusal) => {
-                let reported = lease.refused(&refusal).await;
-                held = reported.held;
-                if let Some(attempt) = self.attempts.last_mut() {
-                    attempt.available_at = reported.until;
-                    attempt.persisted = Some(reported.persisted);
-                    attempt.fix = verdict.fix;
-                    warn_of_quarantine(attempt, cause);
-                }
-            }
-            PoolOutcome::Failed => lease.failed(&verdict.effects),
-        }
-        if self.avalanche.met(&key, quota_project, status, &verdict)
-            && self.was_the_request(cause).await
-        {
-            next = Next::HandBack;
-        }
-        let rejected = || {
-            let body = scrub(&String::from_utf8_lossy(body), &[&key]).into_owned();
-            Box::new(Rejected { status, cause, verdict, body })
-        };
-        match next {
-            Next::OtherKey if held => Ok(()),
-            Next::OtherKey => {
-                self.ask.exclude.push(key.fingerprint());
-                self.riddle = Some(rejected());
-                Ok(())
-            }
-            Next::Retry { hint } => {
-                // An overloaded model has not begun.
-                let in_doubt = cause != Cause::Overloaded;
-                self.pause(hint, in_doubt, format!("{cause} (HTTP {status})")).await
-            }
-            Next::HandBack => {
-                for quota_project in std::mem::take(&mut self.oversize) {
-                    // It was the request: others may have the minute that it was refused.
-                    self.withdraw(&quota_project, Cause::PerMinuteTokens).await;
-                }
-                let rejected = rejected();
-                Err(Error::Rejected { rejected, attempts: self.take_attempts() })
-            }
-        }
+    /// The model that is asked.
+    fn model(&self) -> &Arc<str> {
+        &self.chain[self.at].model
     }
 
-    /// Whether three quota projects gave the same answer because of the request. If so, takes back what they were
-    /// held back for.
-    ///
-    /// What a key is dead for is asked of the provider, by the free check, before it is believed: three keys may
-    /// be dead. Of a quota it tells nothing.
-    async fn was_the_request(&mut self, cause: Cause) -> bool {
-        let pool = &self.inner.pool;
-        let blamed = self.avalanche.blamed().to_vec();
-        if cause.release().is_none() {
-            for (_, quota_project) in &blamed {
-                self.withdraw(quota_project, cause).await;
-            }
-        } else {
-            // The last one first: if that key is dead, the others are believed to be.
-            for (tried, (key, _)) in blamed.iter().rev().enumerate() {
-                let check = check(self.inner, key);
-                let found = until(&*self.inner.clock, self.deadline_ms, check).await;
-                if found == Some(CheckResult::Alive) {
-                    pool.check_result(key.fingerprint(), CheckResult::Alive);
-                } else if tried == 0 {
-                    return false;
-                }
-            }
-        }
-        tracing::info!(
-            model = &*self.ask.model,
-            cause = cause.as_str(),
-            "several quota projects gave the same answer, so it is the request's: they stay in use"
-        );
-        true
+    fn candidate(&mut self) -> &mut Candidate {
+        &mut self.chain[self.at]
     }
 
-    /// Takes back what a quota project was held back for by this call.
-    async fn withdraw(&mut self, quota_project: &str, cause: Cause) {
-        self.inner.pool.withdraw(quota_project, &self.ask.model, cause).await;
-        for attempt in &mut self.attempts {
-            if attempt.quota_project == quota_project {
-                attempt.available_at = None;
-            }
-        }
+    /// The models that did not answer, in the order of the chain. Nothing is told of those that were not asked.
+    fn skipped(&self) -> Vec<Skipped> {
+        let others = self.chain.iter().enumerate().filter(|(i, _)| *i != self.at);
+        let skipped = others.filter_map(|(_, candidate)| candidate.skipped());
+        self.passed_over.iter().cloned().chain(skipped).collect()
     }
 
-    fn is_over_the_limit(&self, limits: &[LimitSeen]) -> bool {
-        limits.iter().any(|seen| seen.dimension == Dimension::Tpm && seen.value < self.ask.tokens)
-    }
-
-    /// True for a call of several requests that has more of them than the quota that refused it allows at all.
-    fn asks_for_more_requests(&self, cause: Cause, limits: &[LimitSeen]) -> bool {
-        let dimension = match cause {
-            Cause::PerMinuteRequests => Dimension::Rpm,
-            Cause::PerDayRequests => Dimension::Rpd,
-            _ => return false,
-        };
-        let asked = u64::from(self.ask.requests);
-        asked > 1 && limits.iter().any(|seen| seen.dimension == dimension && seen.value < asked)
-    }
-
-    /// Pauses before a retry, or gives up. `in_doubt`: what was asked for may have been done.
-    async fn pause(
-        &mut self,
-        hint: Option<Duration>,
-        in_doubt: bool,
-        reason: String,
-    ) -> Result<(), Error> {
-        let clock = &*self.inner.clock;
-        let pause = if in_doubt && !self.repeatable { None } else { self.plan.pause(hint) };
-        let pause = pause.filter(|pause| {
-            let resumes_ms = from_now_ms(clock, *pause);
-            self.deadline_ms.is_none_or(|deadline_ms| resumes_ms < deadline_ms)
-        });
-        let Some(pause) = pause else {
-            let reason = format!("{reason}, at {}", self.inner.upstream.base_url());
-            return Err(Error::UpstreamDown { reason, attempts: self.take_attempts() });
-        };
-        sleep(clock, pause).await;
-        Ok(())
-    }
-
-    fn nobody(&mut self, exhausted: Exhausted) -> Error {
-        let attempts = self.take_attempts();
-        let kind = exhausted.kind;
-        if let Some(rejected) = self.riddle.take()
-            && kind == ExhaustedKind::Busy
-            && exhausted.soonest.is_none()
-        {
-            // Nothing stands in the way but that this call has asked everybody.
-            return Error::Rejected { rejected, attempts };
-        }
-        let exhausted = Box::new(exhausted);
-        match kind {
-            ExhaustedKind::NoKeys => Error::NoKeys { exhausted, attempts },
-            ExhaustedKind::AllDead => Error::AllKeysDead { exhausted, attempts },
-            ExhaustedKind::Cooling | ExhaustedKind::Busy => {
-                Error::Exhausted { exhausted, attempts }
-            }
-        }
+    /// Binds what is still to be asked to the model that answered, and to the quota project that was charged.
+    fn go_on(&mut self, quota_project: Arc<str>) {
+        self.passed_over = self.skipped();
+        let mut candidate = self.chain.swap_remove(self.at);
+        candidate.ask.affinity = Some(quota_project);
+        (candidate.call, candidate.miss) = (None, None);
+        (self.chain, self.at) = (vec![candidate], 0);
     }
 
     fn note(&mut self, lease: &Lease, status: Option<u16>, kind: Option<Kind>, message: &str) {
+        let what = kind.map_or("none", Kind::as_str);
+        self.span.replied(status, what);
         self.attempts.push(Attempt {
+            model: self.model().as_ref().to_owned(),
             label: lease.label().to_owned(),
             fingerprint: lease.fingerprint(),
             quota_project: lease.quota_project().to_owned(),
@@ -406,9 +355,9 @@ impl<'a> Run<'a> {
         tracing::debug!(
             key = %lease.fingerprint(),
             label = lease.label(),
-            model = &*self.ask.model,
+            model = &**self.model(),
             status,
-            kind = kind.map_or("none", Kind::as_str),
+            kind = what,
             "attempt"
         );
     }
@@ -418,26 +367,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A key that is out of use until somebody acts is said aloud, once: it is not handed out again.
-fn warn_of_quarantine(attempt: &Attempt, cause: Cause) {
-    if cause.release().is_some() {
-        tracing::warn!(
-            key = %attempt.fingerprint,
-            label = attempt.label,
-            cause = cause.as_str(),
-            fix = attempt.fix,
-            "a key is out of use"
-        );
-    }
-}
-
 /// Returns what a request that never left took: a refusal without effects.
 async fn give_back(lease: Lease) {
     let _nothing_to_wait_for = lease.refused(&Refusal::default()).await;
-}
-
-/// `now` and `span`; what lies beyond the calendar is its end.
-fn after(now: DateTime<Utc>, span: Duration) -> DateTime<Utc> {
-    let span = chrono::Duration::from_std(span).unwrap_or(chrono::Duration::MAX);
-    now.checked_add_signed(span).unwrap_or(DateTime::<Utc>::MAX_UTC)
 }

@@ -15,6 +15,15 @@ pub(crate) struct Plan {
 }
 
 /// How provider failures (5xx, broken connections) are retried.
+///
+/// Quota refusals and dead keys are none: they move on to the next key at once and cost nothing here.
+///
+/// ```
+/// use keywheel::RetryConfig;
+///
+/// let patient = RetryConfig { max_retries: 4, ..RetryConfig::default() };
+/// assert_eq!((patient.budget_percent, patient.budget_reserve, patient.breaker_after), (10, 10, 5));
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct RetryConfig {
     /// Retries per call. Defaults to 2: every failed call counts against the daily quota.
@@ -23,6 +32,13 @@ pub struct RetryConfig {
     pub first_pause: Duration,
     /// The longest pause. Defaults to 20 s.
     pub max_pause: Duration,
+    /// So many retries, of all calls together, are paid for by a hundred calls. Defaults to 10.
+    pub budget_percent: u32,
+    /// So many more may be made at once; the reserve refills within a minute. Defaults to 10.
+    pub budget_reserve: u32,
+    /// After so many failures of a model in a row, whichever keys and calls met them, the model is left alone but for
+    /// a probe now and then. Defaults to 5; 0 never leaves it alone.
+    pub breaker_after: u32,
 }
 
 impl Default for RetryConfig {
@@ -31,6 +47,9 @@ impl Default for RetryConfig {
             max_retries: 2,
             first_pause: Duration::from_secs(1),
             max_pause: Duration::from_secs(20),
+            budget_percent: 10,
+            budget_reserve: 10,
+            breaker_after: 5,
         }
     }
 }
@@ -87,7 +106,12 @@ mod tests {
     #[test]
     fn pauses_without_measure_do_not_panic() {
         for pause in [Duration::ZERO, Duration::MAX] {
-            let config = RetryConfig { max_retries: 9, first_pause: pause, max_pause: pause };
+            let config = RetryConfig {
+                max_retries: 9,
+                first_pause: pause,
+                max_pause: pause,
+                ..RetryConfig::default()
+            };
             let mut plan = Plan::new(&config);
             assert_eq!((0..10).filter_map(|_| plan.pause(None)).count(), 9);
         }

@@ -12,18 +12,22 @@ use futures_util::{FutureExt as _, Stream, StreamExt, future::BoxFuture};
 use keywheel_core::Usage;
 use keywheel_pool::{Ask, Exhausted, Lease, Reported};
 use keywheel_provider::{
-    api::GenerateResponse,
+    api::{FinishReason, GenerateRequest, GenerateResponse},
     classify::Reply as WireReply,
     stream::{GenerateStream, StreamError},
 };
 
 use super::{
+    Served, Skipped,
+    breaker::{Outcome, Pass},
+    generate::{MOST_HOPS, go_on},
     judge::judge,
-    outcome::{PoolOutcome, decide},
+    outcome::{Next, PoolOutcome, decide},
 };
 use crate::{
     Attempt, Error,
-    gemini::Inner,
+    gemini::{CallOptions, Inner},
+    observe::CallSpan,
     time::{pause, timer},
 };
 
@@ -42,21 +46,41 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 /// against the key's quota.
 pub struct GeminiStream {
     state: State,
-    ask: Ask,
+    /// What goes on, if an answer has several hops; `None` for one that the callback made.
+    call: Option<Call>,
+    told: Told,
+    /// Of the hops that have ended.
+    spent: Option<Usage>,
+    /// Of all, as last reported.
     usage: Option<Usage>,
-    attempts: Vec<Attempt>,
+    hops: usize,
     degraded: Option<Box<Exhausted>>,
 }
 
+/// The call that a stream belongs to.
+pub(super) struct Call {
+    pub(super) inner: Arc<Inner>,
+    /// The request of the hop that streams.
+    pub(super) request: Arc<GenerateRequest>,
+    pub(super) options: CallOptions,
+    /// Until when the stream may be read.
+    pub(super) end_ms: Option<i64>,
+    pub(super) span: CallSpan,
+}
+
+/// What is told of the way to a stream.
+pub(super) struct Told {
+    pub(super) ask: Ask,
+    pub(super) attempts: Vec<Attempt>,
+    pub(super) skipped: Vec<Skipped>,
+}
+
+type NextHop = Result<(Box<GenerateStream>, Served, Vec<Attempt>), Error>;
+
 enum State {
-    Live {
-        events: Box<GenerateStream>,
-        lease: Lease,
-        inner: Arc<Inner>,
-        deadline: Option<BoxFuture<'static, ()>>,
-        /// Runs while nothing comes after a whole answer.
-        end: Option<BoxFuture<'static, ()>>,
-    },
+    Live(Box<Live>),
+    /// The answer goes on with another request.
+    GoingOn(BoxFuture<'static, NextHop>),
     /// A refusal in the middle is put on record before it is handed out.
     Reporting {
         report: BoxFuture<'static, Reported>,
@@ -67,28 +91,82 @@ enum State {
     Ended,
 }
 
+/// A request whose reply is being read.
+struct Live {
+    events: Box<GenerateStream>,
+    lease: Lease,
+    /// Until the first part is there.
+    pass: Option<Pass>,
+    deadline: Option<BoxFuture<'static, ()>>,
+    /// Runs while nothing comes after a whole answer.
+    end: Option<BoxFuture<'static, ()>>,
+    /// Names the place to go on from.
+    token: Option<String>,
+    /// The answer ends here for now, and the next request goes on with it.
+    goes_on: Option<GenerateRequest>,
+}
+
+impl Live {
+    fn new(call: &Call, events: Box<GenerateStream>, served: Served) -> Self {
+        let deadline = call.end_ms.map(|at_ms| timer(&call.inner.clock, at_ms));
+        let Served { lease, pass } = served;
+        let pass = Some(pass);
+        Self { events, lease, pass, deadline, end: None, token: None, goes_on: None }
+    }
+
+    /// Looks at a part before it is handed out: whether the model answers, and whether another request has to go on
+    /// with the answer. Then the reader is not told of an end that is none.
+    fn look(&mut self, call: &Call, part: &mut GenerateResponse, may_go_on: bool) {
+        if let Some(pass) = self.pass.take() {
+            pass.tell(Outcome::Served);
+        }
+        let Some(candidate) = part.candidates.first_mut() else { return };
+        if candidate.continuation_token.is_some() {
+            self.token.clone_from(&candidate.continuation_token);
+        }
+        if candidate.finish_reason != Some(FinishReason::Continuation) || !may_go_on {
+            return;
+        }
+        candidate.continuation_token.clone_from(&self.token);
+        self.goes_on = call.request.continued(part);
+        if self.goes_on.is_some()
+            && let Some(candidate) = part.candidates.first_mut()
+        {
+            candidate.finish_reason = None;
+        }
+    }
+
+    /// The whole hop was read: it was served, with what it has cost.
+    fn served(self, call: Option<&Call>, model: &Arc<str>) -> Option<GenerateRequest> {
+        let usage = self.events.usage().unwrap_or_default();
+        self.lease.served(&usage);
+        if let Some(call) = call {
+            call.inner.counters.served(model, &usage);
+        }
+        self.goes_on
+    }
+}
+
 impl GeminiStream {
     pub(super) fn live(
+        call: Call,
         events: Box<GenerateStream>,
-        lease: Lease,
-        inner: Arc<Inner>,
-        ask: Ask,
-        attempts: Vec<Attempt>,
-        deadline_ms: Option<i64>,
+        served: Served,
+        told: Told,
     ) -> Self {
-        let deadline = deadline_ms.map(|at_ms| timer(&inner.clock, at_ms));
-        let state = State::Live { events, lease, inner, deadline, end: None };
-        Self { state, ask, usage: None, attempts, degraded: None }
+        let state = State::Live(Box::new(Live::new(&call, events, served)));
+        let call = Some(call);
+        Self { state, call, told, spent: None, usage: None, hops: 1, degraded: None }
     }
 
     pub(super) fn degraded_answer(
-        ask: Ask,
-        attempts: Vec<Attempt>,
+        told: Told,
         response: GenerateResponse,
         exhausted: Box<Exhausted>,
     ) -> Self {
         let (usage, state) = (response.usage(), State::Degraded(Some(Box::new(response))));
-        Self { state, ask, usage, attempts, degraded: Some(exhausted) }
+        let degraded = Some(exhausted);
+        Self { state, call: None, told, spent: None, usage, hops: 0, degraded }
     }
 
     /// The next part; `None` after a whole answer.
@@ -119,10 +197,17 @@ impl GeminiStream {
         Ok(text)
     }
 
-    /// The model that was asked.
+    /// The model that answers; the one that was asked for, if none does.
     #[must_use]
     pub fn model(&self) -> &str {
-        &self.ask.model
+        &self.told.ask.model
+    }
+
+    /// The models of the [fallback chain](crate::GeminiBuilder::fallback) that were passed over, and why. Empty when
+    /// the model that was asked for answers.
+    #[must_use]
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.told.skipped
     }
 
     /// What the answer has cost so far, as last reported. Whole once the stream has ended.
@@ -134,7 +219,7 @@ impl GeminiStream {
     /// Every attempt up to the one that streams.
     #[must_use]
     pub fn attempts(&self) -> &[Attempt] {
-        &self.attempts
+        &self.told.attempts
     }
 
     /// Why the callback answered and no model did; `None` for a real answer.
@@ -143,55 +228,153 @@ impl GeminiStream {
         self.degraded.as_deref()
     }
 
+    /// Takes the live request out, if there is one.
+    fn take_live(&mut self) -> Option<Live> {
+        match std::mem::replace(&mut self.state, State::Ended) {
+            State::Live(live) => Some(*live),
+            other => {
+                self.state = other;
+                None
+            }
+        }
+    }
+
     /// Ends a live stream whose deadline has come. What is whole by then was served.
     fn expire(&mut self) {
-        let State::Live { events, lease, .. } = std::mem::replace(&mut self.state, State::Ended)
-        else {
+        let Some(live) = self.take_live() else { return };
+        self.count(&live.events);
+        if live.events.is_whole() && live.goes_on.is_none() {
+            return self.whole(live);
+        }
+        live.lease.failed(&[]);
+        let attempts = self.told.attempts.clone();
+        self.breaks(Error::DeadlineReached { attempts });
+    }
+
+    /// The hop was read to its end: the answer is whole, or goes on.
+    fn whole(&mut self, live: Live) {
+        let Some(next) = live.served(self.call.as_ref(), &self.told.ask.model) else {
+            if let Some(call) = &self.call {
+                call.span.ended(Ok(self.usage));
+            }
             return;
         };
-        self.usage = events.usage();
-        if events.is_whole() {
-            return lease.served(&self.usage.unwrap_or_default());
+        self.spent = self.usage;
+        let Some(call) = &mut self.call else { return };
+        let now_ms = call.inner.clock.unix_ms();
+        let left = |end_ms: i64| {
+            Duration::from_millis(end_ms.saturating_sub(now_ms).max(0).unsigned_abs())
+        };
+        call.request = Arc::new(next);
+        let owner = self.told.attempts.last().map(|attempt| attempt.quota_project.as_str().into());
+        let deadline = call.end_ms.map(left);
+        let options = CallOptions { deadline, owner, fallback: None, ..call.options.clone() };
+        let (inner, request) = (Arc::clone(&call.inner), Arc::clone(&call.request));
+        let next = go_on(inner, Arc::clone(&self.told.ask.model), request, options);
+        self.hops += 1;
+        self.state = State::GoingOn(Box::pin(call.span.enter(next)));
+    }
+
+    /// What has been spent, the hops before this one included.
+    fn count(&mut self, events: &GenerateStream) {
+        self.usage = match (self.spent, events.usage()) {
+            (Some(spent), Some(usage)) => Some(sum(&spent, &usage)),
+            (spent, usage) => usage.or(spent),
+        };
+    }
+
+    /// Ends with `error`, which is handed out next.
+    fn breaks(&mut self, error: Error) {
+        if let Some(call) = &self.call {
+            call.span.ended(Err(&error));
         }
-        lease.failed(&[]);
-        let attempts = self.attempts.clone();
-        self.state = State::Broken(Some(Error::DeadlineReached { attempts }));
+        self.state = State::Broken(Some(error));
     }
 
     /// Ends a live stream that failed: tells the pool, and keeps the error for the caller.
     fn fail(&mut self, error: &StreamError) {
-        let State::Live { lease, inner, .. } = std::mem::replace(&mut self.state, State::Ended)
-        else {
-            return;
-        };
+        let (Some(live), Some(call)) = (self.take_live(), &self.call) else { return };
+        let Live { lease, pass, .. } = live;
+        let inner = &call.inner;
+        inner.counters.failed();
         let refused = match error {
             StreamError::Refused(raw) => {
                 let headers = http::HeaderMap::new();
                 let reply = WireReply { status: 200, headers: &headers, body: raw.bytes() };
-                judge(inner.upstream.dialect(), &reply, &self.ask, lease.key(), inner.clock.now())
+                let (ask, now) = (&self.told.ask, inner.clock.now());
+                judge(inner.upstream.dialect(), &reply, ask, lease.key(), now)
             }
             _ => None,
         };
         let Some(refused) = refused else {
+            if let Some(pass) = pass {
+                pass.tell(Outcome::Failed(None));
+            }
             lease.failed(&[]);
             let reason = error.to_string();
-            self.state = State::Broken(Some(Error::StreamBroken { reason, verdict: None }));
-            return;
+            return self.breaks(Error::StreamBroken { reason, verdict: None });
         };
-        let (told, _) = decide(&refused);
+        let (told, next) = decide(&refused);
+        if let Some(pass) = pass {
+            pass.tell(match next {
+                Next::Retry { hint } => Outcome::Failed(hint),
+                Next::OtherKey | Next::HandBack => Outcome::Unclear,
+            });
+        }
         let verdict = Box::new(refused.verdict);
         let reason = format!("{} ({})", refused.cause, verdict.message);
-        self.state = match told {
-            PoolOutcome::Refused(refusal) => {
-                let report = Box::pin(lease.refused(&refusal));
-                let error = Error::StreamBroken { reason, verdict: Some(verdict) };
-                State::Reporting { report, error: Some(error) }
-            }
+        let report = match told {
+            PoolOutcome::Refused(refusal) => Some(Box::pin(lease.refused(&refusal))),
             PoolOutcome::Failed => {
                 lease.failed(&verdict.effects);
-                State::Broken(Some(Error::StreamBroken { reason, verdict: Some(verdict) }))
+                None
             }
         };
+        self.breaks(Error::StreamBroken { reason, verdict: Some(verdict) });
+        if let (Some(report), State::Broken(error)) = (report, &mut self.state) {
+            let error = error.take();
+            self.state = State::Reporting { report, error };
+        }
+    }
+
+    /// Whatever comes next of the live request.
+    fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<GenerateResponse>> {
+        let (State::Live(live), Some(call)) = (&mut self.state, &self.call) else {
+            return Poll::Ready(None);
+        };
+        if live.deadline.as_mut().is_some_and(|at| at.poll_unpin(cx).is_ready()) {
+            self.expire();
+            return Poll::Ready(None);
+        }
+        let event = match live.events.poll_next_unpin(cx) {
+            Poll::Ready(event) => event,
+            Poll::Pending if live.events.is_whole() => {
+                let end = live.end.get_or_insert_with(|| pause(&call.inner.clock, END_PATIENCE));
+                std::task::ready!(end.poll_unpin(cx));
+                None
+            }
+            Poll::Pending => return Poll::Pending,
+        };
+        live.end = None;
+        match event {
+            Some(Ok(mut part)) => {
+                live.look(call, &mut part, self.hops < MOST_HOPS);
+                call.span.said(&part);
+                self.usage = match (self.spent, live.events.usage()) {
+                    (Some(spent), Some(usage)) => Some(sum(&spent, &usage)),
+                    (spent, usage) => usage.or(spent),
+                };
+                return Poll::Ready(Some(part));
+            }
+            Some(Err(error)) => self.fail(&error),
+            None => {
+                if let Some(live) = self.take_live() {
+                    self.count(&live.events);
+                    self.whole(live);
+                }
+            }
+        }
+        Poll::Ready(None)
     }
 }
 
@@ -202,33 +385,21 @@ impl Stream for GeminiStream {
         let this = self.get_mut();
         loop {
             match &mut this.state {
-                State::Live { events, inner, deadline, end, .. } => {
-                    if deadline.as_mut().is_some_and(|at| at.poll_unpin(cx).is_ready()) {
-                        this.expire();
-                        continue;
+                State::Live(_) => {
+                    if let Some(part) = std::task::ready!(this.poll_live(cx)) {
+                        return Poll::Ready(Some(Ok(part)));
                     }
-                    let event = match events.poll_next_unpin(cx) {
-                        Poll::Ready(event) => event,
-                        Poll::Pending if events.is_whole() => {
-                            let end = end.get_or_insert_with(|| pause(&inner.clock, END_PATIENCE));
-                            std::task::ready!(end.poll_unpin(cx));
-                            None
+                }
+                State::GoingOn(next) => {
+                    let next = std::task::ready!(next.as_mut().poll(cx));
+                    this.state = State::Ended;
+                    match (next, &this.call) {
+                        (Ok((events, served, attempts)), Some(call)) => {
+                            this.state = State::Live(Box::new(Live::new(call, events, served)));
+                            this.told.attempts.extend(attempts);
                         }
-                        Poll::Pending => return Poll::Pending,
-                    };
-                    *end = None;
-                    this.usage = events.usage();
-                    match event {
-                        Some(Ok(part)) => return Poll::Ready(Some(Ok(part))),
-                        Some(Err(error)) => this.fail(&error),
-                        None => {
-                            if let State::Live { lease, .. } =
-                                std::mem::replace(&mut this.state, State::Ended)
-                            {
-                                lease.served(&this.usage.unwrap_or_default());
-                            }
-                            return Poll::Ready(None);
-                        }
+                        (Ok(_), None) => {}
+                        (Err(error), _) => this.breaks(error),
                     }
                 }
                 State::Reporting { report, error } => {
@@ -256,19 +427,31 @@ impl Stream for GeminiStream {
 impl Drop for GeminiStream {
     /// A reader may stop at the finish reason and never ask for the end: that was a whole answer all the same.
     fn drop(&mut self) {
-        if let State::Live { events, lease, .. } = std::mem::replace(&mut self.state, State::Ended)
-            && events.is_whole()
+        if let Some(live) = self.take_live()
+            && live.events.is_whole()
         {
-            lease.served(&events.usage().unwrap_or_default());
+            live.served(self.call.as_ref(), &self.told.ask.model);
         }
+    }
+}
+
+/// What two requests have cost together.
+const fn sum(a: &Usage, b: &Usage) -> Usage {
+    Usage {
+        input: a.input.saturating_add(b.input),
+        cached: a.cached.saturating_add(b.cached),
+        output: a.output.saturating_add(b.output),
+        thinking: a.thinking.saturating_add(b.thinking),
+        tool: a.tool.saturating_add(b.tool),
+        total: a.total.saturating_add(b.total),
     }
 }
 
 impl fmt::Debug for GeminiStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GeminiStream")
-            .field("model", &self.ask.model)
-            .field("attempts", &self.attempts)
+            .field("model", &self.told.ask.model)
+            .field("attempts", &self.told.attempts)
             .finish_non_exhaustive()
     }
 }

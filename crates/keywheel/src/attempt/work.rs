@@ -64,6 +64,12 @@ pub(crate) trait Work: Sync {
         response: WireResponse,
     ) -> impl Future<Output = Brought<Self::Answer>> + Send;
 
+    /// Whether another model may do it in this one's place. Vectors of two models cannot be compared, and a cache is
+    /// one model's.
+    fn may_change_model(&self) -> bool {
+        false
+    }
+
     /// Whether it may be done twice. If not, it is not tried again once the provider may have begun to do it.
     fn is_repeatable(&self) -> bool {
         true
@@ -85,6 +91,12 @@ pub(crate) fn route(name: &str) -> Arc<str> {
 /// True for the bucket of a [`route`].
 pub(crate) fn is_route(bucket: &str) -> bool {
     bucket.starts_with(ROUTE)
+}
+
+/// What a call that draws on `bucket` does, where it is no answer: the route's name, or OpenTelemetry's word for
+/// vectors.
+pub(crate) fn operation(bucket: &str) -> &str {
+    bucket.strip_prefix(ROUTE).unwrap_or("embeddings")
 }
 
 const ROUTE: &str = "api:";

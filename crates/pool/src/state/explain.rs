@@ -6,7 +6,7 @@ use super::{
     bucket::{Bucket, Need, Place},
     model::{Model, need_of},
 };
-use crate::{Ask, Exhausted, ExhaustedKind, Reason, Source};
+use crate::{Ask, Exhausted, ExhaustedKind, Reason, Source, limits::Effective};
 
 impl Model {
     /// The reasons for which `ask` cannot be served; `blocked` is until when the whole host is. `soonest` is left
@@ -86,6 +86,13 @@ impl Model {
                 .find_bucket(name)
                 .is_some_and(|own| open.any(|(_, index)| *index == own) && waits(own)),
         }
+    }
+
+    /// The most input tokens a minute that any key has for `ask`, if it is known of all that may serve it.
+    pub(crate) fn minute_tokens(&self, ask: &Ask) -> Option<u64> {
+        let serving = self.buckets.iter().filter(|bucket| bucket.is_alive() && may_use(bucket, ask));
+        let most = serving.map(|bucket| bucket.limits.tpm).max()?;
+        (most != Effective::UNKNOWN).then_some(most)
     }
 
     fn has_keys_for(&self, ask: &Ask) -> bool {
