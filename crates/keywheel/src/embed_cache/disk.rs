@@ -110,10 +110,7 @@ impl EmbedStore for EmbedFile {
         Box::pin(async move { Ok(blocking(move || inner.get(&keys)).await?) })
     }
 
-    fn put_many(
-        &self,
-        vectors: Vec<(EmbedKey, Vector)>,
-    ) -> BoxFuture<'_, Result<(), StoreFault>> {
+    fn put_many(&self, vectors: Vec<(EmbedKey, Vector)>) -> BoxFuture<'_, Result<(), StoreFault>> {
         let inner = Arc::clone(&self.inner);
         Box::pin(async move { Ok(blocking(move || inner.put(&vectors)).await?) })
     }

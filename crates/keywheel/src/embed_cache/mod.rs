@@ -27,15 +27,15 @@ use serde::Serialize;
 
 #[cfg(feature = "embed-cache-disk")]
 pub use self::disk::{EmbedFile, EmbedFileError};
-pub use self::{
-    key::EmbedKey,
-    store::{EmbedStore, StoreFault},
-};
+use self::flight::{Duty, Flights};
 pub(crate) use self::{
     flight::{Claim, Wait},
     key::Space,
 };
-use self::flight::{Duty, Flights};
+pub use self::{
+    key::EmbedKey,
+    store::{EmbedStore, StoreFault},
+};
 
 /// An embedding.
 pub type Vector = Arc<[f32]>;

@@ -45,10 +45,7 @@ pub trait EmbedStore: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Whatever stands in the way.
-    fn put_many(
-        &self,
-        vectors: Vec<(EmbedKey, Vector)>,
-    ) -> BoxFuture<'_, Result<(), StoreFault>>;
+    fn put_many(&self, vectors: Vec<(EmbedKey, Vector)>) -> BoxFuture<'_, Result<(), StoreFault>>;
 }
 
 /// Why a store failed.

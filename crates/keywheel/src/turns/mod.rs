@@ -4,11 +4,16 @@
 //! |---|---|
 //! | a turn and its report | [`turn`] |
 //! | how its steps are counted | [`recorder`], [`tally`] |
-//! | where the figures are kept | [`book`] |
-//! | how a report looks | [`table`] |
+//! | what many of them come to | [`summary`] |
+//! | where that is kept | [`book`] |
+//! | how many fit into a day | [`capacity`] |
+//! | what is told of all that | [`report`], [`table`] |
 
 mod book;
+mod capacity;
 mod recorder;
+mod report;
+mod summary;
 mod table;
 mod tally;
 mod turn;
@@ -17,6 +22,8 @@ use std::sync::Arc;
 
 pub(crate) use self::{book::TurnBook, recorder::StepRecorder};
 pub use self::{
+    capacity::{Capacity, ModelCapacity},
+    report::{KindTurns, ModelTurns, PerTurn, StepTurns, Turns},
     tally::{ModelUse, StepUse},
     turn::{StepReport, Turn, TurnReport},
 };
@@ -38,5 +45,14 @@ impl Gemini {
     /// Costs a look at the counts of every bucket.
     pub fn turn(&self, kind: &str) -> Turn {
         Turn::new(self.clone(), kind, Arc::clone(self.turn_book()))
+    }
+
+    /// What turns took so far, by kind, model and step, and how many fit into a day by the limits that are known.
+    ///
+    /// The figures outlive the process, in `<stem>.turns.json` beside the pool's state file, and are those of all
+    /// processes that share it. Reads that file, which blocks for a moment.
+    #[must_use]
+    pub fn turns(&self) -> Turns {
+        Turns::new(self.turn_book().figures(), self.pool())
     }
 }

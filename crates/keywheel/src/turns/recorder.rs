@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::{
+    summary::{MOST_NAMES, OTHER},
     tally::{ModelUse, StepUse},
     turn::TurnState,
 };
@@ -101,7 +102,7 @@ impl StepCounts {
 
     fn model(&self, model: &str) -> &ModelCounts {
         let mut place = &self.models;
-        loop {
+        for _ in 0..MOST_NAMES {
             // Whoever comes second at an empty place finds the first one's model there, and looks on.
             let counts = place.get_or_init(|| Box::new(ModelCounts::new(model)));
             if &*counts.model == model {
@@ -109,6 +110,7 @@ impl StepCounts {
             }
             place = &counts.next;
         }
+        place.get_or_init(|| Box::new(ModelCounts::new(OTHER)))
     }
 }
 
@@ -150,6 +152,17 @@ impl ModelCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn models_without_number_are_counted_as_others() {
+        let counts = StepCounts::new("recall");
+        (0..1_000).for_each(|number| counts.model(&format!("model-{number}")).sent(1, false));
+        counts.model("model-3").sent(1, false);
+        let read = counts.read();
+        assert_eq!(read.models.len(), MOST_NAMES + 1);
+        assert_eq!(read.models["model-3"].attempts, 2);
+        assert_eq!(read.total().attempts, 1_001);
+    }
 
     #[test]
     fn threads_that_count_at_once_lose_nothing_and_keep_models_apart() {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     book::TurnBook,
     recorder::{StepCounts, StepRecorder},
+    summary::{MOST_NAMES, OTHER},
     table::Table,
     tally::{ModelUse, StepUse},
 };
@@ -97,8 +98,11 @@ pub(super) struct TurnState {
 
 impl TurnState {
     fn step(&self, name: &str) -> Arc<StepCounts> {
-        let name = shortened(name);
+        let mut name = shortened(name);
         let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        if steps.len() >= MOST_NAMES && steps.iter().all(|known| known.step() != name) {
+            name = OTHER.to_owned();
+        }
         if let Some(known) = steps.iter().find(|known| known.step() == name) {
             return Arc::clone(known);
         }
