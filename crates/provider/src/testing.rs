@@ -1,14 +1,47 @@
-//! A transport that answers from a script, for tests: no network, no waiting.
+//! A stand-in for the network, for your own tests: replies come from a script, and requests are kept to be
+//! looked at. No socket, no key, no waiting.
+//!
+//! | to | use |
+//! |---|---|
+//! | put replies into a queue, or compute each | [`Script::reply`], [`Script::otherwise`] |
+//! | answer as Gemini does | [`Scripted::text`], [`stream`](Scripted::stream), [`function_call`](Scripted::function_call), [`embeddings`](Scripted::embeddings), [`token_count`](Scripted::token_count) |
+//! | refuse as Gemini does | [`Scripted::day_spent`], [`minute_full`](Scripted::minute_full), [`overloaded`](Scripted::overloaded), [`invalid_key`](Scripted::invalid_key) |
+//! | answer and refuse as OpenAI-compatible providers do | [`Scripted::openai_text`], [`openai_stream`](Scripted::openai_stream), [`openai_embeddings`](Scripted::openai_embeddings), [`openai_rate_limited`](Scripted::openai_rate_limited) |
+//! | say it in your own words | [`Scripted::json`], [`events`](Scripted::events), [`status`](Scripted::status) |
+//! | break the connection, or be slow | [`Scripted::failure`], [`fail`](Scripted::fail), [`after`](Scripted::after), [`pause`](Scripted::pause), [`hang`](Scripted::hang) |
+//! | see what was sent | [`Script::requests`] |
+//!
+//! A [`Script`] is a [`Transport`], so whatever sends requests takes it in the place of
+//! [`HttpTransport`](crate::http::HttpTransport). Pauses pass on a [`ManualClock`](keywheel_core::ManualClock)
+//! that the test moves, if [`Script::with_clock`] gives it one.
 //!
 //! ```
+//! use std::sync::Arc;
+//! use keywheel_core::ApiKey;
 //! use keywheel_provider::testing::{Script, Scripted};
+//! use keywheel_provider::upstream::Upstream;
 //!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let script = Script::new();
-//! script.reply(Scripted::json(429, r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}"#));
+//! script.reply(Scripted::day_spent(20));
 //! script.reply(Scripted::text("Hello"));
-//! // … give `script.clone()` to whatever sends requests, then look at what was sent:
-//! assert!(script.requests().is_empty());
+//!
+//! let upstream = Upstream::google(Arc::new(script.clone()));
+//! let key = ApiKey::new("AQ.EXAMPLE-key")?;
+//! let call = upstream.provider().generate("gemini-3.5-flash", &"Say hello".into())?;
+//! assert_eq!(upstream.call(&key, &call).await?.status, 429);
+//! let answer = upstream.call(&key, &call).await?.bytes(1 << 20).await?;
+//! assert_eq!(upstream.provider().read_answer(&answer)?.text(), "Hello");
+//!
+//! let sent = script.requests();
+//! assert_eq!(sent[0].model().as_deref(), Some("gemini-3.5-flash"));
+//! assert_eq!(sent[0].json()["contents"][0]["parts"][0]["text"], "Say hello");
+//! # Ok(())
+//! # }
 //! ```
+
+mod replies;
 
 use std::{
     collections::VecDeque,
@@ -24,7 +57,6 @@ use http::{
     header::{AUTHORIZATION, CONTENT_TYPE},
 };
 use keywheel_core::{Clock, Fingerprint, SystemClock};
-use serde_json::json;
 
 use crate::{Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse};
 
@@ -67,6 +99,16 @@ impl Script {
     }
 
     /// Answers by a function whenever the queue is empty.
+    ///
+    /// ```
+    /// use keywheel_provider::testing::{Script, Scripted};
+    ///
+    /// let script = Script::new();
+    /// script.otherwise(|request| match request.model().as_deref() {
+    ///     Some("gemini-3.5-flash") => Scripted::overloaded(),
+    ///     _ => Scripted::text("Hello"),
+    /// });
+    /// ```
     pub fn otherwise(&self, answer: impl Fn(&Recorded) -> Scripted + Send + Sync + 'static) {
         self.lock().otherwise = Some(Arc::new(answer));
     }
@@ -211,23 +253,6 @@ impl Scripted {
             .piece(body)
     }
 
-    /// A whole answer of the model with some usage: 8 tokens in, one out for each word.
-    #[must_use]
-    pub fn text(text: &str) -> Self {
-        Self::json(200, answer(text, Some("STOP")).to_string())
-    }
-
-    /// The same as a stream with one event for each of `texts`.
-    #[must_use]
-    pub fn stream<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
-        let texts: Vec<_> = texts.into_iter().collect();
-        let last = texts.len().saturating_sub(1);
-        let reason = |at| (at == last).then_some("STOP");
-        Self::events(
-            texts.iter().enumerate().map(|(at, text)| answer(text, reason(at)).to_string()),
-        )
-    }
-
     /// A stream of server-sent events with this data.
     #[must_use]
     pub fn events(data: impl IntoIterator<Item = impl fmt::Display>) -> Self {
@@ -324,6 +349,18 @@ impl Recorded {
         Self { method, url, headers, key, body }
     }
 
+    /// The model that was asked, as the path or the body names it: without `models/`. `None` for calls that
+    /// ask no model.
+    #[must_use]
+    pub fn model(&self) -> Option<String> {
+        let path = self.url.split('?').next().unwrap_or_default();
+        let of_path = path.rsplit_once("/models/").map(|(_, model)| model);
+        match of_path {
+            Some(model) => Some(model.split(':').next().unwrap_or(model).to_owned()),
+            None => self.json()["model"].as_str().map(str::to_owned),
+        }
+    }
+
     /// The body as JSON; `null` if it is none.
     #[must_use]
     pub fn json(&self) -> serde_json::Value {
@@ -349,23 +386,6 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.0.lock().open -= 1;
     }
-}
-
-fn answer(text: &str, finish_reason: Option<&str>) -> serde_json::Value {
-    let output = text.split_whitespace().count();
-    let mut candidate = json!({
-        "content": {"role": "model", "parts": [{"text": text}]}, "index": 0,
-    });
-    if let Some(reason) = finish_reason {
-        candidate["finishReason"] = reason.into();
-    }
-    json!({
-        "candidates": [candidate],
-        "usageMetadata": {
-            "promptTokenCount": 8, "candidatesTokenCount": output, "totalTokenCount": 8 + output,
-        },
-        "modelVersion": "scripted",
-    })
 }
 
 #[cfg(test)]
