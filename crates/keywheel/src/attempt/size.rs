@@ -92,8 +92,10 @@ impl Run<'_> {
                 continue;
             }
             let (estimated, surely) = (ask.tokens, surely_asked(ask.tokens));
-            let limits =
-                [self.inner.facts.of(&ask.model).input_token_limit, self.minute_limit(ask, surely)];
+            // Of a call made of several requests, the model reads each by itself.
+            let of_the_model = self.inner.facts.of(&ask.model).input_token_limit;
+            let of_the_model = of_the_model.filter(|_| ask.requests == 1);
+            let limits = [of_the_model, self.minute_limit(ask, surely)];
             let Some(limit) = limits.into_iter().flatten().min().filter(|&limit| surely > limit)
             else {
                 continue;

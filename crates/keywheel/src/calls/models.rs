@@ -128,7 +128,9 @@ impl Gemini {
         Pending::new(self, move |inner, options| async move {
             let call = inner.upstream.provider().model(&name).map_err(setting)?;
             let work = Simple::new("models", call, |provider, body| provider.read_model(body));
-            Ok(perform(&inner, name, &work, &options).await?.answer)
+            let model = perform(&inner, Arc::clone(&name), &work, &options).await?.answer;
+            inner.facts.learn(&name, &model);
+            Ok(model)
         })
     }
 }
@@ -142,7 +144,10 @@ async fn models(inner: &Inner, options: &CallOptions) -> Result<Vec<Model>, Erro
         let work = Simple::new("models", call, |provider, body| provider.read_models(body));
         let options = within(clock, options, end_ms);
         let list: ModelList = perform(inner, "".into(), &work, &options).await?.answer;
-        all.extend(list.models);
+        for model in list.models {
+            inner.facts.learn(&bare(model.name.as_str().into()), &model);
+            all.push(model);
+        }
         // A list whose next page is the one just read would never end.
         let next =
             list.next_page_token.filter(|next| !next.is_empty() && page.as_ref() != Some(next));
