@@ -17,7 +17,7 @@ pub(crate) use objects::{
     already_exists, cache_forbidden, cache_of_other_model, cache_too_small, cache_with_settings,
     caches_not_free, file_forbidden, file_not_active, no_such_upload,
 };
-pub(crate) use quota::QuotaRefusal;
+pub(crate) use quota::{QuotaRefusal, go_duration};
 
 /// The simulated machine's address, from the block set aside for documentation.
 const CALLER_ADDRESS: &str = "203.0.113.7";
@@ -63,6 +63,14 @@ impl ErrorBody {
             "message": message,
         });
         self.with_details(vec![info, localized])
+    }
+
+    pub(crate) const fn code(&self) -> u16 {
+        self.code
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     /// The body as it stands in a reply of its own: indented, and in an array where a stream of JSON was
@@ -237,6 +245,11 @@ pub(crate) fn no_credential() -> ErrorBody {
                    identity). Please use API Key or other form of API consumer identity to call \
                    this API.";
     ErrorBody::new(403, "PERMISSION_DENIED", message)
+}
+
+/// The OpenAI-style layer takes keys from one header only (122).
+pub(crate) fn no_bearer() -> ErrorBody {
+    ErrorBody::new(400, "INVALID_ARGUMENT", "Missing or invalid Authorization header.")
 }
 
 /// Two came (123).

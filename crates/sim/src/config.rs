@@ -31,6 +31,8 @@ pub use read::ConfigErrors;
 /// ```
 #[derive(Debug, Clone)]
 pub struct SimConfig {
+    /// Whose API it looks like. Default Gemini's.
+    pub face: Face,
     /// Seeds every random choice: the same seed gives the same faults. Default 1.
     pub seed: u64,
     /// How minutes are counted. Default rolling.
@@ -60,6 +62,7 @@ pub struct SimConfig {
 impl Default for SimConfig {
     fn default() -> Self {
         Self {
+            face: Face::default(),
             seed: 1,
             windows: Windows::default(),
             day_hint: DayHint::default(),
@@ -101,6 +104,13 @@ impl SimConfig {
     #[must_use]
     pub fn with_faults(mut self, faults: Faults) -> Self {
         self.faults = faults;
+        self
+    }
+
+    /// Sets whose API it looks like.
+    #[must_use]
+    pub const fn with_face(mut self, face: Face) -> Self {
+        self.face = face;
         self
     }
 
@@ -148,6 +158,19 @@ impl SimConfig {
         let faults = check::faults(self);
         if faults.is_empty() { Ok(()) } else { Err(ConfigErrors(faults)) }
     }
+}
+
+/// Whose API a world looks like. Quotas, faults and answers are the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Face {
+    /// The Gemini API, with its OpenAI-style layer under `/v1beta/openai`.
+    #[default]
+    Gemini,
+    /// An OpenAI-style provider under `/v1` and `/openai/v1`: `x-ratelimit-*` headers on every call,
+    /// `Retry-After` on refusals, and errors that are objects.
+    #[serde(rename = "openai")]
+    OpenAi,
 }
 
 /// How minutes are counted.

@@ -3,6 +3,16 @@
 //! The same [`World`] is played on a port ([`SimServer`]) or in process ([`SimTransport`]); on a
 //! `ManualClock` a day of traffic takes milliseconds.
 //!
+//! It serves what an app on the free tier uses: `generateContent` and its stream, function calls, answers of a
+//! schema, answers continued over several requests, `countTokens`, embeddings, uploaded files, cached contents,
+//! models; Google's OpenAI-style layer under `/v1beta/openai`; and, with [`Face::OpenAi`], an OpenAI-style
+//! provider. Files, caches and continuation tokens belong to a quota project, as Google's do.
+//!
+//! What is answered follows simple rules, so that tests can foresee it: a text is
+//! `Simulated answer <hash> to: <the prompt's beginning>`; a declared function is called when the last text
+//! names it, and what it answered is quoted; a schema gets the smallest value it allows; a vector depends on
+//! text, model, task, title and length; four bytes are a token, and a file that is no text has 258.
+//!
 //! | to know | look in |
 //! |---|---|
 //! | what can be set, in code and in TOML | [`config`] |
@@ -36,6 +46,7 @@ pub mod day;
 pub mod fault;
 mod files;
 mod opaque;
+mod openai;
 mod prompt;
 pub mod quota;
 mod random;
@@ -43,6 +54,7 @@ pub mod reply;
 mod request;
 mod route;
 mod server;
+mod shape;
 mod shared;
 mod sleep;
 pub mod stats;
@@ -50,8 +62,8 @@ mod transport;
 pub mod world;
 
 pub use config::{
-    ConfigErrors, DayHint, Faults, FilesConfig, KeyConfig, KeyState, Limits, ModelConfig, Outage,
-    ProjectConfig, ProjectState, Signatures, SimConfig, UnknownKeys, Windows,
+    ConfigErrors, DayHint, Face, Faults, FilesConfig, KeyConfig, KeyState, Limits, ModelConfig,
+    Outage, ProjectConfig, ProjectState, Signatures, SimConfig, UnknownKeys, Windows,
 };
 pub use fault::Fault;
 pub use reply::{HttpReply, Outcome, Piece, SimReply};

@@ -30,6 +30,19 @@ pub struct Violation {
     pub fits_in: Option<Duration>,
 }
 
+/// How far a limit is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Which limit.
+    pub dimension: Dimension,
+    /// Its value.
+    pub limit: u64,
+    /// What of it is used.
+    pub used: u64,
+    /// When nothing of it will be used, if no more requests come.
+    pub resets_in: Duration,
+}
+
 /// When a bucket's windows turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
@@ -103,6 +116,39 @@ impl Bucket {
     #[must_use]
     pub fn spent_today(&self, rules: &Rules, now_ms: i64) -> u64 {
         if self.day == Some(rules.day(now_ms)) { self.day_requests } else { 0 }
+    }
+
+    /// How far a limit is used up at `now_ms`; `None` when there is no such limit.
+    #[must_use]
+    pub fn usage(
+        &self,
+        limits: &Limits,
+        rules: &Rules,
+        dimension: Dimension,
+        now_ms: i64,
+    ) -> Option<Usage> {
+        let mut now = self.clone();
+        now.turn(rules, now_ms);
+        let sum = |amount: fn(Ask) -> u64| now.minute.iter().map(|it| amount(it.ask)).sum();
+        let (limit, used) = match dimension {
+            Dimension::Rpm => (limits.rpm?, sum(|ask| ask.requests)),
+            Dimension::Tpm => (limits.tpm?, sum(|ask| ask.tokens)),
+            Dimension::Rpd => (limits.rpd?, now.day_requests),
+            Dimension::Tpd => (limits.tpd?, now.day_tokens),
+            Dimension::Ipm => return None,
+        };
+        let resets_ms = match (dimension, rules.windows) {
+            _ if used == 0 => 0,
+            (Dimension::Rpd | Dimension::Tpd, _) => {
+                rules.day_ends_at(now_ms).timestamp_millis() - now_ms
+            }
+            (_, Windows::Fixed) => MINUTE_MS - now_ms.rem_euclid(MINUTE_MS),
+            (_, Windows::Rolling) => {
+                now.minute.back().map_or(0, |last| last.at_ms + MINUTE_MS - now_ms)
+            }
+        };
+        let resets_in = Duration::from_millis(u64::try_from(resets_ms).unwrap_or(0));
+        Some(Usage { dimension, limit, used, resets_in })
     }
 
     /// Forgets what has left its window.

@@ -88,6 +88,13 @@ impl HttpReply {
         Self { status, headers: headers(content_type), body: vec![Piece::Bytes(body.into())] }
     }
 
+    /// Takes off the headers that are Google's alone.
+    pub(crate) fn without_googles_headers(&mut self) {
+        for name in [header::SERVER, header::VARY, header::X_CONTENT_TYPE_OPTIONS] {
+            self.headers.remove(name);
+        }
+    }
+
     /// All bytes of the body, as far as it goes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {

@@ -73,6 +73,21 @@ impl SimRequest {
             _ => Err(CredentialFault::Several),
         }
     }
+
+    /// The one key that came with it to an OpenAI-style route.
+    ///
+    /// # Errors
+    /// None where it belongs, or one elsewhere too.
+    pub(crate) fn bearer(&self) -> Result<&str, CredentialFault> {
+        let bearer = self.header(header::AUTHORIZATION.as_str());
+        let bearer = bearer.and_then(|value| value.strip_prefix("Bearer "));
+        let elsewhere = self.header("x-goog-api-key").or_else(|| self.parameter("key"));
+        match (bearer, elsewhere) {
+            (Some(key), None) if !key.is_empty() => Ok(key),
+            (Some(_), Some(_)) => Err(CredentialFault::Several),
+            _ => Err(CredentialFault::NoBearer),
+        }
+    }
 }
 
 /// Without query, headers and body, which may hold a key.
@@ -97,4 +112,5 @@ pub(crate) enum CredentialFault {
     None,
     Several,
     Bearer,
+    NoBearer,
 }

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use crate::request::SimRequest;
+use crate::{config::Face, request::SimRequest};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,12 +26,29 @@ pub(crate) enum Route<'a> {
     Cache {
         id: &'a str,
     },
+    OpenAi(OpenAiRoute<'a>),
+}
+
+/// What is asked for of an OpenAI-style surface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenAiRoute<'a> {
+    Chat,
+    Embeddings,
+    Models,
+    Model { id: &'a str },
 }
 
 impl<'a> Route<'a> {
     /// `None` when there is no such path, or not for this method.
-    pub(crate) fn of(request: &'a SimRequest) -> Option<Self> {
+    pub(crate) fn of(request: &'a SimRequest, face: Face) -> Option<Self> {
         let path = request.path.strip_prefix('/')?;
+        if face == Face::OpenAi {
+            let path = path.strip_prefix("openai/").unwrap_or(path).strip_prefix("v1/")?;
+            return OpenAiRoute::of(&request.method, path).map(Self::OpenAi);
+        }
+        if let Some(path) = path.strip_prefix("v1beta/openai/") {
+            return OpenAiRoute::of(&request.method, path).map(Self::OpenAi);
+        }
         if let Some(path) = path.strip_prefix("upload/") {
             let is_upload = request.method == Method::POST && versioned(path)?.1 == "files";
             return is_upload.then_some(Self::Upload);
@@ -79,6 +96,20 @@ impl<'a> Route<'a> {
     }
 }
 
+impl<'a> OpenAiRoute<'a> {
+    /// The route behind the base path.
+    fn of(method: &Method, path: &'a str) -> Option<Self> {
+        let (get, post) = (method == Method::GET, method == Method::POST);
+        match path {
+            "chat/completions" if post => Some(Self::Chat),
+            "embeddings" if post => Some(Self::Embeddings),
+            "models" if get => Some(Self::Models),
+            _ if get => path.strip_prefix("models/").map(|id| Self::Model { id }),
+            _ => None,
+        }
+    }
+}
+
 /// What a call does with its model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
@@ -96,11 +127,6 @@ pub(crate) enum Verb {
 impl Verb {
     pub(crate) const fn embeds(self) -> bool {
         matches!(self, Self::Embed | Self::BatchEmbed)
-    }
-
-    /// A stream of JSON without `alt=sse` is one array, and so are its errors.
-    pub(crate) const fn errors_in_array(self) -> bool {
-        matches!(self, Self::Stream { sse: false })
     }
 
     /// The name in URLs and in `supportedGenerationMethods`.

@@ -1,10 +1,14 @@
 //! The simulated Google: every decision, and nothing that waits.
 
+mod answering;
+mod asked;
 mod caches;
 mod call;
 mod files;
+mod openai;
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, VecDeque},
     fmt,
     time::Duration,
@@ -18,15 +22,17 @@ use crate::{
     bodies::ErrorBody,
     caches::Caches,
     config::{
-        ConfigErrors, Faults, KeyState, Limits, Outage, ProjectConfig, ProjectState, SimConfig,
-        UnknownKeys,
+        ConfigErrors, Face, Faults, KeyState, Limits, Outage, ProjectConfig, ProjectState,
+        SimConfig, UnknownKeys,
     },
     fault::{DrawFor, Draws, Fault},
     files::Files,
+    openai as openai_api,
     quota::{Bucket, Rules, day_number},
     reply::{HttpReply, JSON, Outcome, SimReply},
     request::{CredentialFault, SimRequest},
     route::{Route, Verb},
+    shape::{Shape, Wishes},
     stats::{BucketDay, Stats},
 };
 
@@ -112,33 +118,53 @@ impl World {
 
     /// Decides what happens to a request that arrives at `now`.
     pub fn handle(&mut self, request: &SimRequest, now: DateTime<Utc>) -> SimReply {
-        let Some(route) = Route::of(request) else {
+        let mut reply = self.routed(request, now);
+        if self.config.face == Face::OpenAi
+            && let Some(http) = &mut reply.http
+        {
+            http.without_googles_headers();
+        }
+        reply
+    }
+
+    fn routed(&mut self, request: &SimRequest, now: DateTime<Utc>) -> SimReply {
+        let Some(route) = Route::of(request, self.config.face) else {
             self.stats.note(None, None, &Outcome::NoSuchPath, Some(404), 0);
-            return self.plain(bodies::html_404(), Outcome::NoSuchPath);
+            let http = match self.config.face {
+                Face::Gemini => bodies::html_404(),
+                Face::OpenAi => openai_api::unknown_url(request.method.as_str(), &request.path),
+            };
+            return self.plain(http, Outcome::NoSuchPath);
         };
         if route == Route::Upload
             && let Some(id) = request.parameter("upload_id")
         {
             return self.continue_upload(id, request, now);
         }
-        let in_array = matches!(route, Route::Call { verb, .. } if verb.errors_in_array());
-        let key = match request.credential() {
+        let (credential, shape) = match route {
+            Route::OpenAi(_) => (request.bearer(), self.openai_shape()),
+            Route::Call { verb: Verb::Stream { sse: false }, .. } => {
+                (request.credential(), Shape::Array)
+            }
+            _ => (request.credential(), Shape::Native),
+        };
+        let key = match credential {
             Ok(key) => key,
             Err(fault) => {
                 let (cause, body) = credential_fault(fault);
-                return self.turned_away(None, cause, &body, in_array);
+                return self.turned_away(None, cause, &body, shape);
             }
         };
         let fingerprint = Fingerprint::of(key);
         let Some(known) = self.known(fingerprint) else {
             let body = bodies::invalid_key();
-            return self.turned_away(None, Cause::InvalidKey, &body, in_array);
+            return self.turned_away(None, Cause::InvalidKey, &body, shape);
         };
         let project = &self.config.projects[known.project];
         let refusal = bodies::key_state(known.state, project.number)
             .or_else(|| bodies::project_state(project.state, project.number, key));
         if let Some((cause, body)) = refusal {
-            return self.turned_away(Some(fingerprint), cause, &body, in_array);
+            return self.turned_away(Some(fingerprint), cause, &body, shape);
         }
         let caller = Caller { fingerprint, project: known.project };
         match route {
@@ -163,20 +189,15 @@ impl World {
                 }
                 _ => {
                     let body = bodies::model_not_found(model, "v1beta", Verb::Generate);
-                    self.turned_away(Some(fingerprint), Cause::ModelNotFound, &body, false)
+                    self.turned_away(Some(fingerprint), Cause::ModelNotFound, &body, shape)
                 }
             },
             Route::Call { version, model, verb } => {
-                let call = call::Call {
-                    fingerprint,
-                    project: known.project,
-                    version,
-                    model,
-                    verb,
-                    body: &request.body,
-                };
+                let (project, body) = (known.project, Ok(Cow::Borrowed(request.body.as_ref())));
+                let call = call::Call { fingerprint, project, version, model, verb, shape, body };
                 self.call(&call, now)
             }
+            Route::OpenAi(route) => self.openai(caller, route, request, now),
         }
     }
 
@@ -334,10 +355,10 @@ impl World {
         key: Option<Fingerprint>,
         cause: Cause,
         body: &ErrorBody,
-        in_array: bool,
+        shape: Shape,
     ) -> SimReply {
-        let http = body.reply(in_array);
-        let outcome = Outcome::Refused(cause);
+        let http = shape.error(cause, body);
+        let outcome = Outcome::Refused(shape.told(cause));
         self.stats.note(None, key, &outcome, Some(http.status), 0);
         self.plain(http, outcome)
     }
@@ -347,6 +368,14 @@ impl World {
         let http = HttpReply::whole(200, JSON, bodies::pretty(value));
         self.stats.note(None, Some(key), &Outcome::Served, Some(200), 0);
         self.plain(http, Outcome::Served)
+    }
+
+    /// The form of OpenAI-style routes in this world.
+    fn openai_shape(&self) -> Shape {
+        match self.config.face {
+            Face::Gemini => Shape::Compat(Wishes::default()),
+            Face::OpenAi => Shape::OpenAi(Wishes::default()),
+        }
     }
 
     const fn plain(&self, http: HttpReply, outcome: Outcome) -> SimReply {
@@ -367,7 +396,9 @@ impl fmt::Debug for World {
 const fn cause_of(fault: CredentialFault) -> Cause {
     match fault {
         CredentialFault::Bearer => Cause::InvalidKey,
-        CredentialFault::None | CredentialFault::Several => Cause::CredentialFault,
+        CredentialFault::None | CredentialFault::NoBearer | CredentialFault::Several => {
+            Cause::CredentialFault
+        }
     }
 }
 
@@ -376,6 +407,7 @@ fn credential_fault(fault: CredentialFault) -> (Cause, ErrorBody) {
         CredentialFault::None => bodies::no_credential(),
         CredentialFault::Several => bodies::several_credentials(),
         CredentialFault::Bearer => bodies::unauthenticated(),
+        CredentialFault::NoBearer => bodies::no_bearer(),
     };
     (cause_of(fault), body)
 }

@@ -187,7 +187,7 @@ fn help() -> Value {
 }
 
 /// `39.078576ms`, `45.837906927s`, `10h5m39.009385224s`: as Go prints durations, and Google's messages.
-fn go_duration(duration: Duration) -> String {
+pub(crate) fn go_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     if nanos < 1_000_000_000 {
         return format!("{}ms", decimal(nanos, 6));

@@ -44,6 +44,7 @@ pub(super) fn from_toml(text: &str) -> Result<SimConfig, ConfigErrors> {
 
 fn config(mut at: Section<'_>) -> SimConfig {
     let mut config = SimConfig::default();
+    at.set("face", &mut config.face);
     at.set("seed", &mut config.seed);
     at.set("windows", &mut config.windows);
     at.set("day_hint", &mut config.day_hint);

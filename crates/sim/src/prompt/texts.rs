@@ -16,11 +16,11 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// Reads the body of `embedContent` or `batchEmbedContents`.
+    /// Reads the body of `embedContent`, or of `batchEmbedContents` with up to `most` texts.
     ///
     /// # Errors
     /// What Google would answer with 400.
-    pub(crate) fn read(body: &[u8], batch: bool) -> Result<Vec<Self>, String> {
+    pub(crate) fn read(body: &[u8], batch: bool, most: usize) -> Result<Vec<Self>, String> {
         let body: Value = serde_json::from_slice(body)
             .map_err(|error| format!("Invalid JSON payload received. ({error})"))?;
         if !batch {
@@ -31,8 +31,8 @@ impl Text {
         if requests.is_empty() {
             return Err("* BatchEmbedContentsRequest.requests: requests is not specified\n".into());
         }
-        if requests.len() > 100 {
-            return Err(too_many());
+        if requests.len() > most {
+            return Err(too_many(most));
         }
         requests.iter().map(Self::of).collect()
     }
@@ -56,6 +56,6 @@ impl Text {
 }
 
 /// What is said to a batch of more than a hundred (corpus case 133).
-pub(crate) fn too_many() -> String {
-    "* BatchEmbedContentsRequest.requests: at most 100 requests can be in one batch\n".to_owned()
+fn too_many(most: usize) -> String {
+    format!("* BatchEmbedContentsRequest.requests: at most {most} requests can be in one batch\n")
 }

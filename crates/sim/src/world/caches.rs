@@ -13,6 +13,7 @@ use crate::{
     reply::SimReply,
     request::SimRequest,
     route::Verb,
+    shape::Shape,
 };
 
 impl World {
@@ -126,7 +127,7 @@ impl World {
         match made {
             Ok(value) => self.looked_up(caller.fingerprint, &value),
             Err(Refusal(cause, body)) => {
-                self.turned_away(Some(caller.fingerprint), cause, &body, false)
+                self.turned_away(Some(caller.fingerprint), cause, &body, Shape::Native)
             }
         }
     }

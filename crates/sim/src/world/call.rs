@@ -1,23 +1,21 @@
 //! A call of a model: quota, faults, answer.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
-use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use keywheel_core::{Cause, Dimension, Fingerprint, clock::from_unix_ms};
-use serde_json::Value;
 
-use super::{World, bucket_day};
+use super::{World, asked::Asked, bucket_day};
 use crate::{
-    answer::{Answer, AnswerKind},
     answers,
     bodies::{self, ErrorBody, QuotaRefusal},
     config::{DayHint, Limits, ModelConfig},
     fault::{DrawFor, Fault},
-    prompt::{Prompt, Text},
-    quota::{Ask, Violation},
-    reply::{HttpReply, JSON, Outcome, Piece, SSE, SimReply},
+    openai,
+    quota::{Ask, Bucket, Usage, Violation},
+    reply::{HttpReply, Outcome, SimReply},
     route::Verb,
+    shape::Shape,
 };
 
 /// A call whose key is in order.
@@ -27,59 +25,34 @@ pub(super) struct Call<'a> {
     pub(super) version: &'a str,
     pub(super) model: &'a str,
     pub(super) verb: Verb,
-    pub(super) body: &'a [u8],
+    pub(super) shape: Shape,
+    /// The body as a native route takes it, or what is wrong with the one that came.
+    pub(super) body: Result<Cow<'a, [u8]>, String>,
 }
 
 /// What is decided about a call.
-struct Decision {
-    http: Option<HttpReply>,
-    outcome: Outcome,
+pub(super) struct Decision {
+    pub(super) http: Option<HttpReply>,
+    pub(super) outcome: Outcome,
     /// Requests counted against the quota.
-    counted: u64,
+    pub(super) counted: u64,
 }
 
 impl Decision {
-    fn error(cause: Cause, body: &ErrorBody, call: &Call<'_>, counted: u64) -> Self {
-        let http = Some(body.reply(call.verb.errors_in_array()));
-        Self { http, outcome: Outcome::Refused(cause), counted }
+    pub(super) fn error(cause: Cause, body: &ErrorBody, call: &Call<'_>, counted: u64) -> Self {
+        let http = Some(call.shape.error(cause, body));
+        Self { http, outcome: Outcome::Refused(call.shape.told(cause)), counted }
     }
 
-    fn fault(fault: Fault, body: &ErrorBody, call: &Call<'_>, counted: u64) -> Self {
-        let http = Some(body.reply(call.verb.errors_in_array()));
+    pub(super) fn fault(
+        fault: Fault,
+        cause: Cause,
+        body: &ErrorBody,
+        call: &Call<'_>,
+        counted: u64,
+    ) -> Self {
+        let http = Some(call.shape.error(cause, body));
         Self { http, outcome: Outcome::Faulted(fault), counted }
-    }
-}
-
-/// What the body asks for.
-enum Asked {
-    Text(Box<Prompt>),
-    Vectors(Vec<Text>),
-    /// Nothing that can be answered.
-    Refused(Cause, Box<ErrorBody>),
-}
-
-impl Asked {
-    fn read(call: &Call<'_>) -> Self {
-        let read = if call.verb.embeds() {
-            Text::read(call.body, call.verb == Verb::BatchEmbed).map(Self::Vectors)
-        } else {
-            Prompt::read(call.body).map(|prompt| Self::Text(Box::new(prompt)))
-        };
-        read.unwrap_or_else(|message| {
-            Self::Refused(Cause::BadRequest, Box::new(bodies::bad_request(message)))
-        })
-    }
-
-    /// Every text of a batch is a request. A request that makes no sense is one too.
-    fn ask(&self) -> Ask {
-        match self {
-            Self::Text(prompt) => Ask { requests: 1, tokens: prompt.tokens },
-            Self::Vectors(texts) => Ask {
-                requests: texts.len() as u64,
-                tokens: texts.iter().map(|text| text.tokens).sum(),
-            },
-            Self::Refused(..) => Ask { requests: 1, tokens: 0 },
-        }
     }
 }
 
@@ -103,6 +76,13 @@ impl World {
             && rng.f64() < self.draws.faults().split
         {
             http.split(&mut rng);
+        }
+        if let Some(http) = &mut http
+            && call.shape.is_openai()
+        {
+            let usages = [Dimension::Rpm, Dimension::Rpd, Dimension::Tpm]
+                .map(|dimension| self.usage(call, dimension, now_ms));
+            openai::add_rate_headers(&mut http.headers, &usages);
         }
         let status = http.as_ref().map(|http| http.status);
         let bucket = bucket_day(&name, call.model, rules.day(now_ms).date());
@@ -129,7 +109,10 @@ impl World {
                 let outcome = Outcome::Faulted(Fault::Unreachable);
                 return Decision { http: None, outcome, counted: 0 };
             }
-            Some(fault) => return Decision::fault(fault, &bodies::bare_429(), call, 0),
+            Some(fault) => {
+                let (cause, body) = (Cause::UnspecifiedQuota, bodies::bare_429());
+                return Decision::fault(fault, cause, &body, call, 0);
+            }
             None => {}
         }
         let asked = self.with_objects(call, Asked::read(call), now_ms);
@@ -140,7 +123,7 @@ impl World {
         if uses_tools && self.config.projects[call.project].refuses_tools {
             return Decision::error(Cause::ToolQuota, &bodies::tool_refused(), call, 0);
         }
-        let ask = asked.ask();
+        let ask = asked.ask(call);
         let rules = self.rules(call.project);
         let limits = self.limits(call.project, call.model).unwrap_or_default();
         let state = self.bucket(call.project, call.model);
@@ -148,7 +131,7 @@ impl World {
             let number = state.refused;
             state.refused += 1;
             let draw = DrawFor { number, ..arrival };
-            return self.over_limit(call, &model, limits, violations, draw, now_ms);
+            return self.over_limit(call, &model, ask, violations, draw, now_ms);
         }
         let number = state.counted;
         state.counted += 1;
@@ -158,7 +141,7 @@ impl World {
         if self.config.outages.iter().any(|outage| outage.covers(call.model, now)) {
             fault = Some(Fault::Overloaded);
         }
-        self.counted(call, &model, &asked, fault, ask.requests)
+        self.counted(call, &model, &asked, fault, ask.requests, now)
     }
 
     /// Looks up what a prompt only names.
@@ -195,7 +178,7 @@ impl World {
         &self,
         call: &Call<'_>,
         model: &ModelConfig,
-        limits: Limits,
+        ask: Ask,
         mut violations: Vec<Violation>,
         draw: DrawFor<'_>,
         now_ms: i64,
@@ -204,11 +187,19 @@ impl World {
         let (bare, several) = self.draws.on_refusal(draw);
         if bare {
             let outcome = Outcome::OverLimit { dimensions, told: Cause::UnspecifiedQuota };
-            let http = Some(bodies::bare_429().reply(call.verb.errors_in_array()));
+            let http = Some(call.shape.error(Cause::UnspecifiedQuota, &bodies::bare_429()));
             return Decision { http, outcome, counted: 0 };
+        }
+        if call.shape.is_openai() {
+            let refusal = openai::Refusal::of(call.model, ask, &violations, |dimension| {
+                self.usage(call, dimension, now_ms)
+            });
+            let outcome = Outcome::OverLimit { dimensions, told: refusal.told };
+            return Decision { http: Some(refusal.reply()), outcome, counted: 0 };
         }
         let hint = self.hint(call.project, &violations, draw, now_ms);
         if several {
+            let limits = self.limits(call.project, call.model).unwrap_or_default();
             name_lesser_limits(&mut violations, limits);
         }
         let refusal = QuotaRefusal {
@@ -220,8 +211,17 @@ impl World {
         };
         let body = refusal.body(&mut self.draws.generator(draw, b"body"));
         let outcome = Outcome::OverLimit { dimensions, told: refusal.told() };
-        let http = Some(body.reply(call.verb.errors_in_array()));
+        let http = Some(body.reply(call.shape != Shape::Native));
         Decision { http, outcome, counted: 0 }
+    }
+
+    /// How far a limit of the call's bucket is used up; `None` when there is no such limit.
+    fn usage(&self, call: &Call<'_>, dimension: Dimension, now_ms: i64) -> Option<Usage> {
+        let limits = self.limits(call.project, call.model)?;
+        let none = Bucket::default();
+        let state = self.buckets.get(call.project).and_then(|models| models.get(call.model));
+        let bucket = state.map_or(&none, |state| &state.bucket);
+        bucket.usage(&limits, &self.rules(call.project), dimension, now_ms)
     }
 
     /// The wait that a refusal states.
@@ -251,131 +251,6 @@ impl World {
         }
         violations.iter().map(|violation| violation.fits_in.unwrap_or(to_minute)).max()
     }
-
-    /// What becomes of a call that was counted.
-    fn counted(
-        &self,
-        call: &Call<'_>,
-        model: &ModelConfig,
-        asked: &Asked,
-        fault: Option<Fault>,
-        counted: u64,
-    ) -> Decision {
-        let silent = |fault| Decision { http: None, outcome: Outcome::Faulted(fault), counted };
-        match fault {
-            Some(Fault::Overloaded) => {
-                return Decision::fault(Fault::Overloaded, &bodies::overloaded(), call, counted);
-            }
-            Some(Fault::Internal) => {
-                return Decision::fault(Fault::Internal, &bodies::internal(), call, counted);
-            }
-            Some(Fault::Deadline) => {
-                return Decision::fault(Fault::Deadline, &bodies::deadline(), call, counted);
-            }
-            Some(Fault::Html) => {
-                let http = Some(bodies::html_502());
-                return Decision { http, outcome: Outcome::Faulted(Fault::Html), counted };
-            }
-            Some(Fault::Reset) => return silent(Fault::Reset),
-            _ => {}
-        }
-        let (tokens, value) = match asked {
-            Asked::Refused(cause, body) => {
-                return Decision::error(*cause, body, call, counted);
-            }
-            Asked::Text(prompt) => {
-                if model.signatures.are_required(call.model)
-                    && let Err(message) = prompt.functions.check_signatures()
-                {
-                    let body = bodies::bad_request(message);
-                    return Decision::error(Cause::BadRequest, &body, call, counted);
-                }
-                let kind = fault.map_or(AnswerKind::Usual, Fault::answer);
-                let project = self.config.projects[call.project].number;
-                let Ok(answer) = Answer::new(call.model, model, prompt, project, kind) else {
-                    let body = bodies::wrong_continuation();
-                    return Decision::error(Cause::BadRequest, &body, call, counted);
-                };
-                if let Verb::Stream { sse } = call.verb
-                    && prompt.tokens <= model.input_token_limit
-                {
-                    return self.stream(&answer.chunks(), sse, fault, counted);
-                }
-                (prompt.tokens, answer.whole())
-            }
-            Asked::Vectors(texts) => {
-                let longest = texts.iter().map(|text| text.tokens).max().unwrap_or(0);
-                let batch = call.verb == Verb::BatchEmbed;
-                (longest, answers::embedded(call.model, model, texts, batch))
-            }
-        };
-        let limit = model.input_token_limit;
-        if tokens > limit {
-            let message = format!(
-                "The input token count ({tokens}) exceeds the maximum number of tokens allowed \
-                 ({limit})."
-            );
-            let body = bodies::bad_request(message);
-            return Decision::error(Cause::BadRequest, &body, call, counted);
-        }
-        let mut http = HttpReply::whole(200, JSON, bodies::pretty(&value));
-        // The faults of streams do not touch a whole reply.
-        // Those of text do not touch vectors.
-        let touched = |fault: &Fault| !call.verb.embeds() || fault.answer() == AnswerKind::Usual;
-        let outcome = match fault.filter(Fault::spoils_unary).filter(touched) {
-            None => Outcome::Served,
-            Some(fault) => {
-                spoil(&mut http, fault);
-                Outcome::Faulted(fault)
-            }
-        };
-        Decision { http: Some(http), outcome, counted }
-    }
-
-    /// A stream, whole or spoiled.
-    fn stream(&self, chunks: &[Value], sse: bool, fault: Option<Fault>, counted: u64) -> Decision {
-        let mut texts: Vec<String> = chunks.iter().map(Value::to_string).collect();
-        match fault {
-            Some(Fault::Cut) => {
-                texts.pop();
-            }
-            Some(Fault::ErrorFirst) => texts = vec![bodies::internal().one_line()],
-            Some(Fault::ErrorMidway) => {
-                texts.truncate(1);
-                texts.push(bodies::overloaded().one_line());
-            }
-            Some(Fault::CutCall) => cut_in_call(&mut texts),
-            _ => {}
-        }
-        let last = texts.len().saturating_sub(1);
-        let mut body = Vec::new();
-        for (i, text) in texts.iter().enumerate() {
-            if i > 0 && !self.config.chunk_pause.is_zero() {
-                body.push(Piece::Pause(self.config.chunk_pause));
-            }
-            let broken_off = fault == Some(Fault::CutCall) && i == last;
-            let framed = match sse {
-                _ if broken_off => format!("{}{text}", if sse { "data: " } else { "" }),
-                true => format!("data: {text}\r\n\r\n"),
-                false => {
-                    let open = if i == 0 { "[" } else { "" };
-                    let close = if i == last { "]\n" } else { ",\r\n" };
-                    format!("{open}{text}\n{close}")
-                }
-            };
-            body.push(Piece::Bytes(Bytes::from(framed)));
-        }
-        let mut http = HttpReply::whole(200, if sse { SSE } else { JSON }, Bytes::new());
-        http.body = body;
-        let outcome = match fault {
-            None | Some(Fault::ThoughtOnly | Fault::Blocked) => Outcome::Served,
-            Some(fault) => {
-                spoil(&mut http, fault);
-                Outcome::Faulted(fault)
-            }
-        };
-        Decision { http: Some(http), outcome, counted }
-    }
 }
 
 /// `countTokens` costs no quota: "Requests to the GetTokens API … don't count against inference quota",
@@ -383,8 +258,7 @@ impl World {
 fn count_tokens(call: &Call<'_>, asked: &Asked) -> Decision {
     match asked {
         Asked::Text(prompt) => {
-            let body = bodies::pretty(&answers::counted(prompt));
-            let http = Some(HttpReply::whole(200, JSON, body));
+            let http = Some(call.shape.ok(&answers::counted(prompt)));
             Decision { http, outcome: Outcome::Served, counted: 0 }
         }
         Asked::Refused(cause, body) => Decision::error(*cause, body, call, 0),
@@ -409,31 +283,6 @@ fn name_lesser_limits(violations: &mut Vec<Violation>, limits: Limits) {
         {
             violations.push(Violation { dimension, limit, fits_in: Some(Duration::ZERO) });
         }
-    }
-}
-
-/// Ends a stream in the middle of its first function call, or of its last event.
-fn cut_in_call(texts: &mut Vec<String>) {
-    let call = texts.iter().position(|text| text.contains("\"functionCall\""));
-    let at = call.unwrap_or(texts.len().saturating_sub(1));
-    texts.truncate(at + 1);
-    if let Some(text) = texts.last_mut() {
-        // Behind the opening of the call, before any of its closings.
-        let half = text.find("\"functionCall\"").map_or(text.len() / 2, |at| at + 20);
-        text.truncate(half);
-    }
-}
-
-/// Breaks off a reply that was whole so far.
-fn spoil(http: &mut HttpReply, fault: Fault) {
-    match fault {
-        Fault::Stall => http.body = vec![Piece::Stall],
-        Fault::Broken => {
-            let bytes = Bytes::from(http.bytes());
-            http.body = vec![Piece::Bytes(bytes.slice(..bytes.len() / 2)), Piece::Break];
-        }
-        Fault::EmptyBody => http.body.clear(),
-        _ => {}
     }
 }
 

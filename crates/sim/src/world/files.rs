@@ -13,6 +13,7 @@ use crate::{
     prompt::either,
     reply::{HttpReply, JSON, Outcome, SimReply},
     request::SimRequest,
+    shape::Shape,
 };
 
 /// The header that says how an upload stands.
@@ -47,7 +48,7 @@ impl World {
         };
         let Some(id) = self.files.begin(self.config.seed, caller.project, key, announced) else {
             let body = bodies::already_exists();
-            return self.turned_away(Some(key), Cause::BadRequest, &body, false);
+            return self.turned_away(Some(key), Cause::BadRequest, &body, Shape::Native);
         };
         if let Some(content) = content {
             if let Some(upload) = self.files.upload(&id) {
@@ -80,7 +81,7 @@ impl World {
         let breaks = self.broken_uploads > 0;
         let Some(upload) = self.files.upload(id) else {
             let body = bodies::no_such_upload();
-            return self.turned_away(None, Cause::BadRequest, &body, false);
+            return self.turned_away(None, Cause::BadRequest, &body, Shape::Native);
         };
         let (key, received) = (upload.key, upload.received());
         let commands = request.header("x-goog-upload-command").unwrap_or_default();
@@ -164,7 +165,12 @@ impl World {
     ) -> SimReply {
         let Some(file) = self.files.of(caller.project, id, now) else {
             let body = bodies::file_forbidden(id);
-            return self.turned_away(Some(caller.fingerprint), Cause::BadRequest, &body, false);
+            return self.turned_away(
+                Some(caller.fingerprint),
+                Cause::BadRequest,
+                &body,
+                Shape::Native,
+            );
         };
         let mut shown = file.resource(now);
         if request.method == Method::DELETE {
@@ -203,7 +209,7 @@ impl World {
         }
         let Some(file) = self.files.finish(self.config.seed, id, &self.config.files, now) else {
             let body = bodies::no_such_upload();
-            return self.turned_away(Some(key), Cause::BadRequest, &body, false);
+            return self.turned_away(Some(key), Cause::BadRequest, &body, Shape::Native);
         };
         let body = bodies::pretty(&json!({"file": file.resource(now)}));
         self.upload_reply(key, 200, upload_headers("final", None), body.into())
@@ -232,7 +238,7 @@ impl World {
         message: &str,
     ) -> SimReply {
         let body = bodies::bad_request(message);
-        let mut reply = self.turned_away(Some(key), Cause::BadRequest, &body, false);
+        let mut reply = self.turned_away(Some(key), Cause::BadRequest, &body, Shape::Native);
         if let Some(http) = &mut reply.http {
             http.headers.extend(upload_headers(status, Some(received)));
         }
@@ -240,7 +246,7 @@ impl World {
     }
 
     fn upload_refused(&mut self, key: Fingerprint, message: &str) -> SimReply {
-        self.turned_away(Some(key), Cause::BadRequest, &bodies::bad_request(message), false)
+        self.turned_away(Some(key), Cause::BadRequest, &bodies::bad_request(message), Shape::Native)
     }
 }
 
