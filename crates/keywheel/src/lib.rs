@@ -89,3 +89,7 @@ pub use self::{
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct ReadmeDocTests;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/errors.md")]
+struct ErrorsDocTests;
