@@ -2,7 +2,7 @@
 //!
 //! | to know | look in |
 //! |---|---|
-//! | what a request and an answer hold | [`api`] |
+//! | what requests and answers hold: texts, tools, embeddings, files, caches | [`api`] |
 //! | what a reply means | [`classify`](mod@classify) |
 //! | the same as JSON, for people and other languages | [`explain`](mod@explain) |
 //! | what a provider speaks: Gemini's own API, or an OpenAI-compatible one | [`provider`] |

@@ -1,4 +1,5 @@
-//! The shapes that Google's own SDKs send and read pass through our types, nothing lost and nothing added.
+//! The shapes that Google's own SDKs send and read pass through our types, nothing lost and nothing
+//! added.
 #![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 
 use std::{fs, path::PathBuf};
@@ -59,7 +60,8 @@ fn every_field_that_the_sdk_knows_comes_back_the_same() {
     }
 }
 
-/// A field of the wrong spelling would land in `extra`: kept, but not seen by whoever reads the type.
+/// A field of the wrong spelling would land in `extra`: kept, but not seen by whoever reads the
+/// type.
 #[test]
 fn both_spellings_reach_the_same_fields() {
     fn extra(value: &Value) -> Vec<String> {
@@ -211,7 +213,8 @@ fn assert_same(name: &str, before: &str, after: &Value) {
     assert!(before == after, "{name} changed: {first:?}");
 }
 
-/// One spelling for what means the same: camelCase, numbers by their value, 64-bit integers as strings.
+/// One spelling for what means the same: camelCase, numbers by their value, 64-bit integers as
+/// strings.
 fn normal(name: &str, value: Value) -> Value {
     match value {
         Value::Object(fields) => {

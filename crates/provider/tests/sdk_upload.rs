@@ -149,6 +149,16 @@ fn replies_that_cannot_be_right_end_the_upload() {
 }
 
 #[test]
+fn what_the_server_has_lost_is_sent_again() {
+    let mut upload = begin(2 * CHUNK_BYTES);
+    upload.sent(&status("active")).unwrap();
+    assert_eq!(upload.next_range(), CHUNK_BYTES..2 * CHUNK_BYTES);
+    let lost = [("x-goog-upload-status", "active"), ("x-goog-upload-size-received", "100")];
+    assert_eq!(upload.resume(&headers(&lost)).unwrap(), UploadStep::More);
+    assert_eq!(upload.next_range(), 100..CHUNK_BYTES + 100);
+}
+
+#[test]
 fn chunks_keep_to_the_granularity_that_the_server_asks_for() {
     for (granularity, chunk) in [
         ("262144", CHUNK_BYTES),

@@ -1,4 +1,5 @@
-//! Cached contents: a long prompt kept for several requests, for keys of the same quota project only.
+//! Cached contents: a long prompt kept for several requests, for keys of the same quota project
+//! only.
 
 use std::time::Duration;
 
@@ -11,10 +12,11 @@ use super::{
     json::{Json, null_is_default},
 };
 
-/// A prompt that is kept, to be named by [`GenerateRequest::cached_content`](super::GenerateRequest).
+/// A prompt that is kept, to be named by
+/// [`GenerateRequest::cached_content`](super::GenerateRequest).
 ///
-/// It cannot be changed, but for how long it is kept. The free tier has no room for caches with most
-/// models.
+/// It cannot be changed, but for how long it is kept. The free tier has no room for caches with
+/// most models.
 ///
 /// ```
 /// use std::time::Duration;

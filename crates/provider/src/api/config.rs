@@ -100,7 +100,8 @@ impl ThinkingConfig {
         Self { thinking_level: Some(level), ..Self::default() }
     }
 
-    /// Asks for summaries of the thinking: [`GenerateResponse::thoughts`](super::GenerateResponse::thoughts).
+    /// Asks for summaries of the thinking:
+    /// [`GenerateResponse::thoughts`](super::GenerateResponse::thoughts).
     #[must_use]
     pub const fn with_thoughts(mut self) -> Self {
         self.include_thoughts = Some(true);

@@ -59,8 +59,8 @@ impl<T: Into<Part>> From<T> for Content {
 
 /// One piece of a content: a text, a picture, a function call, or a kind that does not exist yet.
 ///
-/// It is kept exactly as it came. A part with a `thoughtSignature` has to be sent back unchanged in later
-/// turns (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
+/// It is kept exactly as it came. A part with a `thoughtSignature` has to be sent back unchanged in
+/// later turns (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
 #[derive(Clone)]
 pub struct Part {
     json: Json,
@@ -77,13 +77,15 @@ impl Part {
         Self { json: json!({ "text": text }).into(), text: Some(text), thought: false }
     }
 
-    /// A file's bytes with their media type: a picture, a PDF, a recording. At most 100 MB in one request.
+    /// A file's bytes with their media type: a picture, a PDF, a recording. At most 100 MB in one
+    /// request.
     ///
     /// ```
     /// use keywheel_provider::api::Part;
     ///
     /// let part = Part::from_bytes("image/png", &[0x89, b'P', b'N', b'G']);
-    /// assert_eq!(part.json().get(), r#"{"inlineData":{"mimeType":"image/png","data":"iVBORw=="}}"#);
+    /// let json = r#"{"inlineData":{"mimeType":"image/png","data":"iVBORw=="}}"#;
+    /// assert_eq!(part.json().get(), json);
     /// ```
     #[must_use]
     pub fn from_bytes(mime_type: impl Into<String>, bytes: &[u8]) -> Self {
@@ -102,8 +104,8 @@ impl Part {
         Self::wrap("fileData", file)
     }
 
-    /// A function call that a model made elsewhere. One of this model's own goes back as it came, in its
-    /// [`content`](super::GenerateResponse::content): it has a signature.
+    /// A function call that a model made elsewhere. One of this model's own goes back as it came,
+    /// in its [`content`](super::GenerateResponse::content): it has a signature.
     #[must_use]
     pub fn from_function_call(call: &FunctionCall) -> Self {
         Self::wrap("functionCall", call)

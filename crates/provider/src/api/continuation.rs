@@ -1,45 +1,55 @@
 //! Answers in several hops.
 //!
-//! A long answer may end with the finish reason `CONTINUATION`: one request's limit is reached, the answer
-//! is not whole, and its first candidate holds a `continuationToken`. It is gone on with by *the same
-//! request again*, contents and all, with that token as `continuationToken` beside `contents` (not within
-//! `generationConfig`). What was said so far is not sent back. Every hop is a request of its own: counted,
-//! and charged for the whole prompt.
+//! A long answer may end with the finish reason `CONTINUATION`: one request's limit is reached, the
+//! answer is not whole, and its first candidate holds a `continuationToken`. It is gone on with by
+//! *the same request again*, contents and all, with that token as `continuationToken` beside
+//! `contents` (not within `generationConfig`). What was said so far is not sent back. Every hop is
+//! a request of its own: counted, and charged for the whole prompt.
 //!
-//! The reply to a hop holds what is new. [`GenerateResponse::append`] puts the hops together: parts one
-//! after the other, usage added up, the rest as the last hop says. Within a stream usage is a running total
-//! and never added up; between hops it always is.
+//! The reply to a hop holds what is new. [`GenerateResponse::append`] puts the hops together: parts
+//! one after the other, usage added up, the rest as the last hop says. Within a stream usage is a
+//! running total and never added up; between hops it always is.
 //!
 //! As `google-genai` 3.6.1 does it (`_extra_utils.py`: `prepare_continuation_config`,
-//! `merge_continuation_responses`, `StreamContinuation`), which goes on by itself unless told not to. It
-//! also goes on when there is a token and no finish reason at all: a stream that was cut can be taken up
-//! from the last token seen in it. It stops at a hop that gives the token it was asked with.
+//! `merge_continuation_responses`, `StreamContinuation`), which goes on by itself unless told not
+//! to. It also goes on when there is a token and no finish reason at all: a stream that was cut can
+//! be taken up from the last token seen in it. It stops at a hop that gives the token it was asked
+//! with.
 
 use serde_json::{Map, Value, map::Entry};
 
 use super::{Candidate, Content, FinishReason, GenerateRequest, GenerateResponse, Json};
 
 impl GenerateRequest {
-    /// The request that goes on with `answer`, the reply to this one. `None` when it is whole, when the
-    /// prompt was refused, or when going on would repeat the same hop.
+    /// The request that goes on with `answer`, the reply to this one. `None` when it is whole, when
+    /// the prompt was refused, or when going on would repeat the same hop.
     ///
     /// ```
     /// use keywheel_provider::api::{GenerateRequest, GenerateResponse};
     /// use serde_json::{from_value, json};
     ///
     /// let request = GenerateRequest::from("Tell me a long story");
-    /// let mut answer: GenerateResponse = from_value(json!({"candidates": [{
-    ///     "content": {"role": "model", "parts": [{"text": "Once upon"}]},
-    ///     "finishReason": "CONTINUATION", "continuationToken": "dDE=",
-    /// }], "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 2, "totalTokenCount": 7}})).unwrap();
+    /// let mut answer: GenerateResponse = from_value(json!({
+    ///     "candidates": [{
+    ///         "content": {"role": "model", "parts": [{"text": "Once upon"}]},
+    ///         "finishReason": "CONTINUATION", "continuationToken": "dDE=",
+    ///     }],
+    ///     "usageMetadata": {"promptTokenCount": 5, "totalTokenCount": 7},
+    /// }))
+    /// .unwrap();
     ///
     /// let next = request.continued(&answer).unwrap();
     /// assert_eq!(next.continuation_token.as_deref(), Some("dDE="));
     /// assert_eq!(next.contents, request.contents);
     ///
-    /// answer.append(from_value(json!({"candidates": [{
-    ///     "content": {"role": "model", "parts": [{"text": " a time."}]}, "finishReason": "STOP",
-    /// }], "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 3, "totalTokenCount": 8}})).unwrap());
+    /// let rest = json!({
+    ///     "candidates": [{
+    ///         "content": {"role": "model", "parts": [{"text": " a time."}]},
+    ///         "finishReason": "STOP",
+    ///     }],
+    ///     "usageMetadata": {"promptTokenCount": 5, "totalTokenCount": 8},
+    /// });
+    /// answer.append(from_value(rest).unwrap());
     /// assert_eq!(answer.text(), "Once upon a time.");
     /// assert_eq!(answer.usage().unwrap().total, 15, "the prompt was charged twice");
     /// assert_eq!(next.continued(&answer), None);
@@ -68,8 +78,9 @@ impl GenerateResponse {
 
     /// Adds `next`, the reply to the request that went on with this one.
     ///
-    /// Parts stand one after the other, each as it came, signatures included. Counts of tokens are added
-    /// up, ratings of safety replaced, lists of sources joined. How the answer ended is what `next` says.
+    /// Parts stand one after the other, each as it came, signatures included. Counts of tokens are
+    /// added up, ratings of safety replaced, lists of sources joined. How the answer ended is what
+    /// `next` says.
     pub fn append(&mut self, next: Self) {
         let parts: Vec<_> = self.candidates.iter().map(parts_of).collect();
         let mut hops = next.candidates.into_iter();
@@ -158,7 +169,8 @@ fn merge_value(name: &str, mine: &mut Value, hop: Value) {
     }
 }
 
-/// Joins two lists in which `key` tells the entries apart; `meet` puts two of the same key together.
+/// Joins two lists in which `key` tells the entries apart; `meet` puts two of the same key
+/// together.
 fn join(mine: &mut Vec<Value>, hop: Vec<Value>, key: &str, meet: fn(&mut Value, Value)) {
     for new in hop {
         match mine.iter_mut().find(|old| old.get(key) == new.get(key)) {
@@ -172,8 +184,8 @@ fn is_count(name: &str) -> bool {
     name.ends_with("Count") || name.ends_with("_count")
 }
 
-/// What supports a text names it by the number of its part, and its sources by their number: in the whole
-/// both follow those of the hops before.
+/// What supports a text names it by the number of its part, and its sources by their number: in the
+/// whole both follow those of the hops before.
 fn shift_supports(mine: &Map<String, Value>, hop: &mut Map<String, Value>, parts: usize) {
     const METADATA: [&str; 2] = ["groundingMetadata", "grounding_metadata"];
     let chunks = METADATA

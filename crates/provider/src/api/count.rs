@@ -27,8 +27,8 @@ pub struct CountRequest {
 
 /// The answer of `countTokens`: free, and the same count that `generateContent` would report.
 ///
-/// [`Call::count_tokens`](crate::upstream::Call::count_tokens) asks for the whole request, so system
-/// instruction and tools are in it.
+/// [`Call::count_tokens`](crate::upstream::Call::count_tokens) asks for the whole request, so
+/// system instruction and tools are in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenCount {

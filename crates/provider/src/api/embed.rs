@@ -21,7 +21,9 @@ use super::{
 /// ```
 /// use keywheel_provider::api::{EmbedRequest, TaskType};
 ///
-/// let query = EmbedRequest::from("Who wrote Faust?").with_task(TaskType::RetrievalQuery).with_dimensions(768);
+/// let query = EmbedRequest::from("Who wrote Faust?")
+///     .with_task(TaskType::RetrievalQuery)
+///     .with_dimensions(768);
 /// assert_eq!(
 ///     serde_json::to_string(&query).unwrap(),
 ///     r#"{"content":{"role":"user","parts":[{"text":"Who wrote Faust?"}]},"#.to_owned()
@@ -34,8 +36,8 @@ pub struct EmbedRequest {
     /// The model, as `models/x`. [`Call`](crate::upstream::Call) sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// What to embed. All its parts together make one vector. An empty text is refused, at times with a
-    /// 429.
+    /// What to embed. All its parts together make one vector. An empty text is refused, at times
+    /// with a 429.
     #[serde(default, deserialize_with = "null_is_default")]
     pub content: Content,
     /// What the vector is for. `gemini-embedding-2` takes that from the text instead.
@@ -116,7 +118,8 @@ open_enum! {
     }
 }
 
-/// Several things to embed in one call: `batchEmbedContents`. It counts as as many requests as it holds.
+/// Several things to embed in one call: `batchEmbedContents`. It counts as as many requests as it
+/// holds.
 ///
 /// [`Call::embed_batch`](crate::upstream::Call::embed_batch) writes one; this type reads them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -15,7 +15,8 @@ use super::{
 /// ```
 /// use keywheel_provider::api::{Content, GenerateRequest};
 ///
-/// let request = GenerateRequest::from("Say hello").with_system("Be brief").with_max_output_tokens(100);
+/// let request =
+///     GenerateRequest::from("Say hello").with_system("Be brief").with_max_output_tokens(100);
 /// assert_eq!(
 ///     serde_json::to_string(&request).unwrap(),
 ///     r#"{"contents":[{"role":"user","parts":[{"text":"Say hello"}]}],"#.to_owned()
@@ -35,8 +36,8 @@ pub struct GenerateRequest {
     /// How to answer.
     #[serde(alias = "generation_config", default, skip_serializing_if = "Option::is_none")]
     pub generation_config: Option<GenerationConfig>,
-    /// Functions the model may call, and tools of Google's own. Search and URL context have a quota of
-    /// their own, tiny on the free tier.
+    /// Functions the model may call, and tools of Google's own. Search and URL context have a quota
+    /// of their own, tiny on the free tier.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Json>,
     /// How tools may be used.
@@ -96,7 +97,8 @@ impl GenerateRequest {
     /// ```
     /// use keywheel_provider::api::{FunctionDeclaration, GenerateRequest};
     ///
-    /// let request = GenerateRequest::from("Is it late?").with_functions([FunctionDeclaration::new("now", "The time")]);
+    /// let now = FunctionDeclaration::new("now", "The time");
+    /// let request = GenerateRequest::from("Is it late?").with_functions([now]);
     /// assert_eq!(
     ///     request.tools[0].get(),
     ///     r#"{"functionDeclarations":[{"name":"now","description":"The time"}]}"#,
@@ -192,10 +194,11 @@ impl GenerateRequest {
     /// use keywheel_provider::api::GenerateRequest;
     /// use serde_json::json;
     ///
-    /// let request = GenerateRequest::from("Pick one").with_json_schema(json!({"enum": ["a", "b"]}));
-    /// let config = serde_json::to_value(request.generation_config).unwrap();
-    /// let expected = json!({"responseMimeType": "application/json", "responseJsonSchema": {"enum": ["a", "b"]}});
-    /// assert_eq!(config, expected);
+    /// let schema = json!({"enum": ["a", "b"]});
+    /// let request = GenerateRequest::from("Pick one").with_json_schema(schema.clone());
+    /// let config = request.generation_config.unwrap();
+    /// assert_eq!(config.response_mime_type.as_deref(), Some("application/json"));
+    /// assert_eq!(config.response_json_schema, Some(schema.into()));
     /// ```
     #[must_use]
     pub fn with_json_schema(mut self, schema: impl Into<Json>) -> Self {
@@ -219,8 +222,8 @@ impl GenerateRequest {
         self
     }
 
-    /// Builds on a cache, `cachedContents/…`. It belongs to one quota project and one model, and system
-    /// instruction and tools have to be in the cache.
+    /// Builds on a cache, `cachedContents/…`. It belongs to one quota project and one model, and
+    /// system instruction and tools have to be in the cache.
     #[must_use]
     pub fn with_cached_content(mut self, name: impl Into<String>) -> Self {
         self.cached_content = Some(name.into());
@@ -239,8 +242,8 @@ impl GenerateRequest {
         self.generation_config.get_or_insert_default()
     }
 
-    /// True when a tool is offered whose quota is Google's own (search, URL context, maps, …): anything
-    /// but plain function declarations.
+    /// True when a tool is offered whose quota is Google's own (search, URL context, maps, …):
+    /// anything but plain function declarations.
     #[must_use]
     pub fn uses_tools(&self) -> bool {
         let names = |tool: &Json| tool.parse::<Map<String, Value>>().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Enumerations that the API may add names to.
 
-/// Declares an enum of the API's names with a variant for names it does not know, which come back exactly
-/// as they came. A variant's documentation stands above it.
+/// Declares an enum of the API's names with a variant for names it does not know, which come back
+/// exactly as they came. A variant's documentation stands above it.
 macro_rules! open_enum {
     ($(#[$doc:meta])* $enum:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)+ }) => {
         $(#[$doc])*

@@ -15,8 +15,8 @@ use super::{
 /// An answer of `generateContent`, or one event of `streamGenerateContent`.
 ///
 /// A status of 200 does not mean that there is an answer: a blocked prompt has no candidates, and a
-/// blocked or over-long answer has candidates without text. Ask [`block_reason`](Self::block_reason) and
-/// [`finish_reason`](Self::finish_reason).
+/// blocked or over-long answer has candidates without text. Ask
+/// [`block_reason`](Self::block_reason) and [`finish_reason`](Self::finish_reason).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GenerateResponse {
@@ -81,7 +81,8 @@ impl GenerateResponse {
         self.prompt_feedback.as_ref()?.block_reason.as_deref()
     }
 
-    /// What it cost. In a stream these are running totals: the last one holds, they are never added up.
+    /// What it cost. In a stream these are running totals: the last one holds, they are never added
+    /// up.
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
         usage_of(self.usage_metadata.as_ref())
@@ -198,7 +199,8 @@ open_enum! {
     }
 }
 
-/// Reads a usage block. One without fields is a usage of zero, not a missing one: zeros are left out.
+/// Reads a usage block. One without fields is a usage of zero, not a missing one: zeros are left
+/// out.
 pub(super) fn usage_of(block: Option<&Json>) -> Option<Usage> {
     let block: Map<String, Value> = block?.parse().ok()?;
     Usage::from_json(&json!({ "usageMetadata": block }))

@@ -14,9 +14,10 @@ use super::{
 /// use keywheel_provider::api::{FunctionDeclaration, GenerateRequest, Json, Tool};
 /// use serde_json::json;
 ///
-/// let weather = FunctionDeclaration::new("weather", "The weather of a city now").with_parameters(json!({
+/// let city = json!({
 ///     "type": "OBJECT", "properties": {"city": {"type": "STRING"}}, "required": ["city"],
-/// }));
+/// });
+/// let weather = FunctionDeclaration::new("weather", "The weather of a city").with_parameters(city);
 /// let request = GenerateRequest::from("Is it raining in Pune?").with_functions([weather]);
 /// assert!(!request.uses_tools(), "functions of one's own have no quota of their own");
 /// assert!(request.with_tool(Tool::google_search()).uses_tools());
@@ -135,7 +136,8 @@ impl FunctionDeclaration {
 /// ```
 /// use keywheel_provider::api::{FunctionCalling, GenerateRequest};
 ///
-/// let request = GenerateRequest::from("Pune").with_function_calling(FunctionCalling::any().only(["weather"]));
+/// let calling = FunctionCalling::any().only(["weather"]);
+/// let request = GenerateRequest::from("Pune").with_function_calling(calling);
 /// assert_eq!(
 ///     request.tool_config.unwrap().get(),
 ///     r#"{"functionCallingConfig":{"mode":"ANY","allowedFunctionNames":["weather"]}}"#,

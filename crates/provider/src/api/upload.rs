@@ -1,13 +1,15 @@
 //! The resumable upload of a file, as a state machine that does no I/O.
 //!
 //! 1. [`Upload::start`] announces the file. The reply names an address for it in a header.
-//! 2. [`Upload::begin`] reads that address. From then on [`next_range`](Upload::next_range) says which bytes to send,
-//!    [`chunk`](Upload::chunk) makes the call, and [`sent`](Upload::sent) reads its reply, until that says
-//!    [`UploadStep::Done`]: the reply's body is then a [`FileEnvelope`](super::FileEnvelope).
+//! 2. [`Upload::begin`] reads that address. From then on [`next_range`](Upload::next_range) says
+//!    which bytes to send, [`chunk`](Upload::chunk) makes the call, and [`sent`](Upload::sent)
+//!    reads its reply, until that says [`UploadStep::Done`]: the reply's body is then a
+//!    [`FileEnvelope`](super::FileEnvelope).
 //! 3. When a chunk's reply is lost, [`query`](Upload::query) asks how much has arrived and
 //!    [`resume`](Upload::resume) goes on from there. Nothing is sent twice that has arrived.
 //!
-//! Every call of one upload has to use a key of the same quota project. They draw on no quota of a model.
+//! Every call of one upload has to use a key of the same quota project. They draw on no quota of a
+//! model.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -18,15 +20,18 @@
 //!
 //! let upstream = Upstream::google(Arc::new(Script::new()));
 //! let bytes = b"hello";
-//! let start = Upload::start(upstream.version(), &File::default(), "text/plain", bytes.len() as u64).unwrap();
+//! let size = bytes.len() as u64;
+//! let start = Upload::start(upstream.version(), &File::default(), "text/plain", size).unwrap();
 //! assert_eq!(start.path, "/upload/v1beta/files");
 //!
-//! let headers = reply(&[("x-goog-upload-url", "https://generativelanguage.googleapis.com/upload/v1beta/files?upload_id=7")]);
-//! let mut upload = Upload::begin(&upstream, &headers, bytes.len() as u64).unwrap();
+//! let address = "https://generativelanguage.googleapis.com/upload/v1beta/files?upload_id=7";
+//! let headers = reply(&[("x-goog-upload-url", address)]);
+//! let mut upload = Upload::begin(&upstream, &headers, size).unwrap();
 //! assert_eq!(upload.next_range(), 0..5);
 //! let call = upload.chunk(&bytes[..]).unwrap();
 //! assert_eq!(call.headers["x-goog-upload-command"], "upload, finalize");
-//! assert_eq!(upload.sent(&reply(&[("x-goog-upload-status", "final")])).unwrap(), UploadStep::Done);
+//! let headers = reply(&[("x-goog-upload-status", "final")]);
+//! assert_eq!(upload.sent(&headers).unwrap(), UploadStep::Done);
 //! ```
 //!
 //! As `google-genai` 3.6.1 and `@google/genai` 3.3.0 do it (`files.py`, `_api_client.py`).
@@ -78,10 +83,11 @@ pub enum UploadStep {
 }
 
 impl Upload {
-    /// The call that announces a file of `size` bytes. `version` is the API's, [`Upstream::version`].
+    /// The call that announces a file of `size` bytes. `version` is the API's,
+    /// [`Upstream::version`].
     ///
-    /// Of `file` only its name and its name for people matter. Names are best left to the API: one that
-    /// is taken is refused.
+    /// Of `file` only its name and its name for people matter. Names are best left to the API: one
+    /// that is taken is refused.
     ///
     /// # Errors
     /// `mime_type` cannot stand in a header.
@@ -112,8 +118,8 @@ impl Upload {
 
     /// Reads the reply to [`start`](Self::start): where the file's bytes go.
     ///
-    /// Only the path and the query of that address are used, and only if it names Google's host or that
-    /// of `upstream` ([`Upstream::localize`]): the key goes to no other host.
+    /// Only the path and the query of that address are used, and only if it names Google's host or
+    /// that of `upstream` ([`Upstream::localize`]): the key goes to no other host.
     ///
     /// # Errors
     /// The reply has no address, or one that is not to be trusted.
@@ -152,7 +158,8 @@ impl Upload {
         self.size
     }
 
-    /// The call that sends the bytes of [`next_range`](Self::next_range), and ends the upload with the last of them.
+    /// The call that sends the bytes of [`next_range`](Self::next_range), and ends the upload with
+    /// the last of them.
     ///
     /// # Errors
     /// `bytes` are not as many as that: the file has changed its size.
@@ -232,7 +239,8 @@ impl Upload {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UploadError {
-    /// A header is missing: a gateway on the way dropped it, or this is the answer of somebody else.
+    /// A header is missing: a gateway on the way dropped it, or this is the answer of somebody
+    /// else.
     #[error("the reply has no readable header {0}")]
     Missing(&'static str),
     /// The address in the reply names a foreign host, or cannot be used.

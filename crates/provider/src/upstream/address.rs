@@ -14,17 +14,20 @@ impl Upstream {
         self.root_and_version().1
     }
 
-    /// The call that `url`, an address out of a reply, stands for: a GET of its path and query here.
+    /// The call that `url`, an address out of a reply, stands for: a GET of its path and query
+    /// here.
     ///
-    /// Google gives absolute addresses for uploads and downloads. Followed as they are, they would lead
-    /// past a gateway, and a forged one would be handed the key. So an address counts only if it names
-    /// Google's host or our own, and its host is then left out. A credential in its query is, too.
+    /// Google gives absolute addresses for uploads and downloads. Followed as they are, they would
+    /// lead past a gateway, and a forged one would be handed the key. So an address counts only if
+    /// it names Google's host or our own, and its host is then left out. A credential in its query
+    /// is, too.
     ///
     /// ```
     /// use std::sync::Arc;
     /// use keywheel_provider::{testing::Script, upstream::Upstream};
     ///
-    /// let gateway = Upstream::new("http://gateway.internal/gemini", Arc::new(Script::new())).unwrap();
+    /// let script = Arc::new(Script::new());
+    /// let gateway = Upstream::new("http://gateway.internal/gemini", script).unwrap();
     /// let google = "https://generativelanguage.googleapis.com/upload/v1beta/files?upload_id=7";
     /// let call = gateway.localize(google).unwrap();
     /// assert_eq!(

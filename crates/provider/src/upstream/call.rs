@@ -18,8 +18,8 @@ use crate::{
 pub struct Call {
     /// The method. Defaults to GET.
     pub method: Method,
-    /// The path after the version, as in `models/x:generateContent`. One that begins with a slash goes to
-    /// the base URL without a version, as in `/upload/v1beta/files`.
+    /// The path after the version, as in `models/x:generateContent`. One that begins with a slash
+    /// goes to the base URL without a version, as in `/upload/v1beta/files`.
     pub path: String,
     /// The query, not yet encoded. Credentials are refused.
     pub query: Vec<(String, String)>,
@@ -65,9 +65,11 @@ impl Call {
         Ok(Self::post(path, json(request)?).with_query("alt", "sse"))
     }
 
-    /// `batchEmbedContents`: a vector for each of `requests`, at most 100. It counts as as many requests.
+    /// `batchEmbedContents`: a vector for each of `requests`, at most 100. It counts as as many
+    /// requests.
     ///
-    /// The model is written into each of them, whatever they say themselves: the API refuses another.
+    /// The model is written into each of them, whatever they say themselves: the API refuses
+    /// another.
     ///
     /// ```
     /// use keywheel_provider::{api::EmbedRequest, upstream::Call};
@@ -92,8 +94,8 @@ impl Call {
         Ok(Self::post(format!("{path}:batchEmbedContents"), json(&batch)?))
     }
 
-    /// `countTokens` for a whole request: system instruction, tools and schema count, too. It draws on no
-    /// quota of the model.
+    /// `countTokens` for a whole request: system instruction, tools and schema count, too. It draws
+    /// on no quota of the model.
     ///
     /// ```
     /// use keywheel_provider::{api::GenerateRequest, upstream::Call};
@@ -139,7 +141,8 @@ impl Call {
     }
 
     /// One page of the list of models. `token` is the page before's
-    /// [`next_page_token`](crate::api::ModelList::next_page_token), `size` is at most 1,000 and defaults to 50.
+    /// [`next_page_token`](crate::api::ModelList::next_page_token), `size` is at most 1,000 and
+    /// defaults to 50.
     #[must_use]
     pub fn models_page(token: Option<&str>, size: Option<u32>) -> Self {
         Self::models().with_page(token, size)
@@ -161,6 +164,14 @@ impl Call {
 
     /// What is known of a file, by its name (`files/x` or `x`) or its address.
     ///
+    /// ```
+    /// use keywheel_provider::upstream::Call;
+    ///
+    /// let call = Call::file("https://generativelanguage.googleapis.com/v1beta/files/abc")?;
+    /// assert_eq!(call.path, "files/abc");
+    /// # Ok::<(), keywheel_provider::upstream::CallError>(())
+    /// ```
+    ///
     /// # Errors
     /// `name` names no file.
     pub fn file(name: &str) -> Result<Self, CallError> {
@@ -176,6 +187,15 @@ impl Call {
     }
 
     /// Makes a cache.
+    ///
+    /// ```
+    /// use keywheel_provider::{api::CachedContent, upstream::Call};
+    ///
+    /// let cache = CachedContent::new("gemini-3.5-flash", ["a very long text"]);
+    /// let call = Call::create_cache(&cache)?;
+    /// assert_eq!(call.path, "cachedContents");
+    /// # Ok::<(), keywheel_provider::upstream::CallError>(())
+    /// ```
     ///
     /// # Errors
     /// Its model is no model's name, or is missing.
@@ -205,7 +225,8 @@ impl Call {
     /// use std::time::Duration;
     /// use keywheel_provider::{api::CacheExpiry, upstream::Call};
     ///
-    /// let call = Call::update_cache("cachedContents/x", CacheExpiry::After(Duration::from_millis(1_500)));
+    /// let soon = CacheExpiry::After(Duration::from_millis(1_500));
+    /// let call = Call::update_cache("cachedContents/x", soon);
     /// assert_eq!(call.unwrap().body, r#"{"ttl":"1.5s"}"#);
     /// ```
     ///
@@ -226,6 +247,13 @@ impl Call {
     }
 
     /// Asks for one page of a list: the one that `token` stands for, else the first.
+    ///
+    /// ```
+    /// use keywheel_provider::upstream::Call;
+    ///
+    /// let call = Call::get("cachedContents").with_page(Some("t"), Some(5));
+    /// assert_eq!(call.query, [("pageSize".into(), "5".into()), ("pageToken".into(), "t".into())]);
+    /// ```
     #[must_use]
     pub fn with_page(mut self, token: Option<&str>, size: Option<u32>) -> Self {
         if let Some(size) = size {
@@ -255,7 +283,8 @@ impl Call {
 const CACHES: &str = "cachedContents";
 
 impl fmt::Debug for Call {
-    /// Leaves out the query, the headers and the body: any of them may hold what nobody wants logged.
+    /// Leaves out the query, the headers and the body: any of them may hold what nobody wants
+    /// logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
             .field("method", &self.method)
@@ -281,14 +310,15 @@ pub enum CallError {
     /// A credential in the query. The key goes into a header, where no log shows it.
     #[error("the query or path carries a credential; the key is sent in a header only")]
     Credential,
-    /// An address out of a reply that names neither Google's host nor our own, or that is no address.
+    /// An address out of a reply that names neither Google's host nor our own, or that is no
+    /// address.
     #[error("the address names a foreign host; the key is sent to no such")]
     Foreign,
     /// The request has no JSON form, or not that of its provider.
     #[error("the request has no JSON form: {0}")]
     Body(String),
-    /// The provider's API has no place for this field of the request. Leaving it out would change what is
-    /// asked.
+    /// The provider's API has no place for this field of the request. Leaving it out would change
+    /// what is asked.
     #[error("this provider's API has no place for {0}")]
     Unsupported(String),
 }
@@ -328,7 +358,8 @@ fn resource_path(collection: &str, name: &str) -> Result<String, CallError> {
     Ok(format!("{collection}/{id}"))
 }
 
-/// Refuses whatever a URL parser or a proxy on the way could read differently: dot segments, `%`, `\`, `@`.
+/// Refuses whatever a URL parser or a proxy on the way could read differently: dot segments, `%`,
+/// `\`, `@`.
 pub(super) fn check_path(path: &str) -> Result<(), CallError> {
     let safe = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~' | b':');
     let plain = |segment: &str| {
