@@ -139,6 +139,39 @@ fn a_finish_reason_of_the_future_is_kept() {
 }
 
 #[test]
+fn every_finish_reason_of_google_genai_has_a_name_here_but_other() {
+    for name in [
+        "STOP",
+        "MAX_TOKENS",
+        "SAFETY",
+        "RECITATION",
+        "LANGUAGE",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+        "MALFORMED_FUNCTION_CALL",
+        "IMAGE_SAFETY",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_OTHER",
+        "NO_IMAGE",
+        "IMAGE_RECITATION",
+        "UNEXPECTED_TOOL_CALL",
+        "TOO_MANY_TOOL_CALLS",
+        "MISSING_THOUGHT_SIGNATURE",
+        "MALFORMED_RESPONSE",
+        "ESCALATION",
+        "PUP_LIMITED_DISABLED",
+        "CONTINUATION",
+        "MODEL_ARMOR",
+    ] {
+        let reason = FinishReason::from(name);
+        assert!(!matches!(reason, FinishReason::Other(_)), "{name}");
+        assert_eq!(reason.to_string(), name);
+    }
+    assert_eq!(FinishReason::from("OTHER"), FinishReason::Other("OTHER".into()));
+}
+
+#[test]
 fn usage_counts_thinking_and_tools_and_knows_zero_from_missing() {
     let of = |usage: Value| {
         serde_json::from_value::<GenerateResponse>(json!({ "usageMetadata": usage }))
@@ -178,6 +211,13 @@ fn a_part_can_be_made_of_each_kind() {
     assert_eq!(Part::from_file(&file).file_data(), Some(file));
     let result = FunctionResponse { id: None, name: "f".into(), response: json!({"b": 1}).into() };
     assert_eq!(Part::from_function_response(&result).function_response(), Some(result));
+    let call = FunctionCall { id: Some("1".into()), name: "f".into(), args: None };
+    assert_eq!(Part::from_function_call(&call).function_call(), Some(call.clone()));
+    let answer = call.respond(json!({"b": 1})).function_response().unwrap();
+    assert_eq!((answer.id.as_deref(), answer.name.as_str()), (Some("1"), "f"));
+    let bytes = Part::from_bytes("image/png", &[0, 255, 62]).inline_data().unwrap();
+    assert_eq!(bytes.bytes(), Some(vec![0, 255, 62]));
+    assert_eq!(Blob { data: "no base64!".into(), ..bytes }.bytes(), None);
     assert_eq!(Part::from("a \"quoted\" text").text(), Some("a \"quoted\" text"));
 }
 
