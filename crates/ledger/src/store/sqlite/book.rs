@@ -99,11 +99,7 @@ impl<'a> Book<'a> {
         self.replace(&row, delta)
     }
 
-    pub(super) fn sweep(
-        &mut self,
-        now: DateTime<Utc>,
-        age: Duration,
-    ) -> Result<Vec<Row>, Fault> {
+    pub(super) fn sweep(&mut self, now: DateTime<Utc>, age: Duration) -> Result<Vec<Row>, Fault> {
         let mut swept = Vec::new();
         for row in self.silent(now, age)? {
             if let Some((row, delta)) = decide::sweep(&row, now, age) {

@@ -6,7 +6,10 @@ use std::{str::FromStr, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use keywheel_core::{Usage, clock::from_unix_ms};
-use rusqlite::{Connection, Params, Row as Columns, params, types::{FromSql, ValueRef}};
+use rusqlite::{
+    Connection, Params, Row as Columns, params,
+    types::{FromSql, ValueRef},
+};
 
 use super::fault::Fault;
 use crate::{AccountId, Amount, ErrorKind, Estimate, Idempotency, LedgerError, Row, RowId};
@@ -145,10 +148,7 @@ fn read(columns: &Columns<'_>) -> Result<Row, Fault> {
         }
     };
     Ok(Row {
-        id: RowId {
-            seq: counted(columns, 0)?,
-            nonce: u128::from_be_bytes(column(columns, 1)?),
-        },
+        id: RowId { seq: counted(columns, 0)?, nonce: u128::from_be_bytes(column(columns, 1)?) },
         state: parsed(columns, 2)?,
         account: parsed::<AccountId>(columns, 3)?,
         model: Arc::from(text(columns, 4)?),

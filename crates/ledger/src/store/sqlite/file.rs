@@ -50,7 +50,7 @@ pub(super) fn open(
     durability: Durability,
     now: DateTime<Utc>,
 ) -> Result<Opened, LedgerError> {
-    if durability == Durability::RequireExisting && !path.exists() {
+    if durability == Durability::RequireExisting && is_empty(path) {
         return Err(missing(path));
     }
     make_folder(path)?;
@@ -60,6 +60,9 @@ pub(super) fn open(
     let turn = Turn::open(path).map_err(|error| io_fault("beside the ledger", error))?;
     let held = wait_for(&turn)?;
     make_file(path).map_err(|error| io_fault("the ledger's file cannot be made", error))?;
+    if is_empty(path) && !is_empty(&beside(path, "-wal")) {
+        return Err(emptied(path));
+    }
     let mut connection = raw(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(Fault::from)?;
     let found = schema::look(&connection)?;
     if found == Found::Nothing && durability == Durability::RequireExisting {
@@ -98,6 +101,9 @@ pub(super) fn open(
 /// # Errors
 /// Whatever stands in its place now.
 pub(super) fn reopen(path: &Path) -> Result<Connection, Fault> {
+    if is_empty(path) {
+        return Err(missing(path).into());
+    }
     let connection = raw(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     expect_ledger(&connection)?;
     configure(&connection)?;
@@ -112,6 +118,29 @@ pub(super) fn open_for_reading(path: &Path) -> Result<Connection, Fault> {
     let connection = raw(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     expect_ledger(&connection)?;
     Ok(connection)
+}
+
+/// Which file a path names; another one after it was replaced. Always the same where files have no
+/// numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// The identity of what is at `path` now.
+    #[cfg(unix)]
+    pub(super) fn of(path: &Path) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        let found = fs::metadata(path);
+        found.map_or(Self::default(), |it| Self { device: it.dev(), inode: it.ino() })
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn of(_: &Path) -> Self {
+        Self::default()
+    }
 }
 
 /// Waits for our turn to write.
@@ -136,8 +165,7 @@ fn raw(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
 
 /// Only for what is known to be a ledger, or nothing yet: this writes.
 fn configure(connection: &Connection) -> Result<(), Fault> {
-    let mode: String =
-        connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if !mode.eq_ignore_ascii_case("wal") {
         let what = format!("the ledger's file system has no shared memory (journal mode {mode})");
         return Err(LedgerError::new(ErrorKind::Store, what).into());
@@ -152,7 +180,7 @@ fn configure(connection: &Connection) -> Result<(), Fault> {
 fn expect_ledger(connection: &Connection) -> Result<(), Fault> {
     match schema::look(connection)? {
         Found::Nothing => {
-            let what = "an empty file has taken the ledger's place";
+            let what = "an empty database has taken the ledger's place";
             Err(LedgerError::new(ErrorKind::Missing, what).into())
         }
         Found::Version(_) => Ok(()),
@@ -164,7 +192,8 @@ fn judge(path: &Path, kind: &StorageKind, durability: Durability) -> Result<(), 
         return Ok(());
     }
     let path = path.display();
-    let fact = format!("{path} lies on {kind}: a restart or a new instance begins with an empty cap");
+    let fact =
+        format!("{path} lies on {kind}: a restart or a new instance begins with an empty cap");
     match durability {
         Durability::RequireExisting | Durability::Init => {
             let what = format!("{fact}; put it on a disk that stays, such as a mounted volume");
@@ -183,6 +212,22 @@ fn missing(path: &Path) -> LedgerError {
         path.display()
     );
     LedgerError::new(ErrorKind::Missing, what)
+}
+
+/// SQLite would throw the log away, and everything in it that was acknowledged.
+fn emptied(path: &Path) -> LedgerError {
+    let what = format!(
+        "the ledger at {} is empty, but a log of one lies beside it; it was emptied while it was in \
+         use. Put a copy back, or remove the log to begin anew",
+        path.display()
+    );
+    LedgerError::new(ErrorKind::Corrupt, what)
+}
+
+/// Nothing there, or nothing in it. Looked at without opening it, which would take away the locks
+/// that SQLite holds on it.
+fn is_empty(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.len() == 0) || !path.exists()
 }
 
 fn make_folder(path: &Path) -> Result<(), LedgerError> {

@@ -19,7 +19,7 @@ use tokio::sync::mpsc::{Receiver, error::TryRecvError};
 use super::{
     book::{Book, Memory},
     fault::Fault,
-    file::{self, Opened},
+    file::{self, Identity, Opened},
     job::{Abandoned, Job, Message},
     locks::{Presence, Turn},
     meta, tx,
@@ -41,6 +41,8 @@ pub(super) struct Writer {
     path: PathBuf,
     /// `None` after a failure, until it is open again.
     file: Option<Connection>,
+    /// What `file` is, to notice when another one takes its place.
+    identity: Identity,
     /// What [`data_version`] was when `memory` was last right.
     seen: Option<i64>,
     memory: Memory,
@@ -53,8 +55,10 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(opened: Opened, abandoned: Abandoned, waiting: Arc<AtomicUsize>) -> Self {
         let Opened { connection, turn, presence, storage } = opened;
+        let path = storage.path.unwrap_or_default();
         Self {
-            path: storage.path.unwrap_or_default(),
+            identity: Identity::of(&path),
+            path,
             file: Some(connection),
             seen: None,
             memory: Memory::default(),
@@ -118,14 +122,14 @@ impl Writer {
     }
 
     /// Does the `jobs` in one transaction, when it is our turn. After an error none of them is done.
-    fn commit<'a>(
-        &mut self,
-        jobs: impl FnOnce() -> &'a mut [Box<dyn Job>],
-    ) -> Result<(), Fault> {
+    fn commit<'a>(&mut self, jobs: impl FnOnce() -> &'a mut [Box<dyn Job>]) -> Result<(), Fault> {
         let _held = file::wait_for(&self.turn)?;
-        if self.file.is_none() {
-            self.seen = None;
+        // A file that nobody can find any more would be written to for ever.
+        let identity = Identity::of(&self.path);
+        if self.file.is_none() || identity != self.identity {
+            (self.file, self.seen) = (None, None);
             self.file = Some(file::reopen(&self.path)?);
+            self.identity = identity;
         }
         let Some(file) = &mut self.file else { return Ok(()) };
         let jobs = jobs();
@@ -205,7 +209,10 @@ fn give_back(book: &mut Book<'_>, id: crate::RowId) -> Result<(), Fault> {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "100 µs inside one thread, compared with nothing else")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "100 µs inside one thread, compared with nothing else"
+)]
 fn now() -> Instant {
     Instant::now()
 }

@@ -1,0 +1,155 @@
+//! Hazards of the disk: full, not to be written, gone. The ledger fails closed, and goes on when it
+//! can.
+//!
+//! <https://github.com/BerriAI/litellm/issues/26672>, <https://github.com/BerriAI/litellm/issues/40095>:
+//! budgets that were not enforced while their store was in trouble.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod processes;
+
+use std::{fs, path::Path, sync::Arc};
+
+use keywheel_ledger::{Durability, ErrorKind, LedgerStore, SqliteStore};
+use processes::*;
+
+/// How many callers there are at once.
+const CALLERS: usize = 8;
+const CAP: u64 = 1 << 40;
+
+/// What a process does that a test below started; nothing in the test run itself.
+#[test]
+fn process() {
+    let Some((role, file)) = role() else { return };
+    assert_eq!(role, "filler");
+    block_on(fill_the_disk(&file));
+}
+
+/// Reserves in a crowd until nothing can be written any more, and goes on when it can.
+async fn fill_the_disk(file: &Path) {
+    let store = Arc::new(open(file).await);
+    let rules = rules(CAP);
+    let mut granted = Vec::new();
+    let mut error = None;
+    while error.is_none() {
+        let (all, failed) = crowd(&store, &rules).await;
+        granted.extend(all);
+        if granted.len() == 10 * CALLERS {
+            say("at work");
+        }
+        error = failed;
+        assert!(granted.len() < 100_000, "the disk is never full");
+    }
+    let error = error.unwrap();
+    assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+    assert!(error.to_string().contains("full"), "{error}");
+
+    say("full");
+
+    // Not a byte more: nothing is granted, and nothing that was granted is lost.
+    eventually("not a byte more", || file.with_file_name("none").exists());
+    let (none, failed) = crowd(&store, &rules).await;
+    assert!(none.is_empty() && failed.is_some());
+    assert!(settle(&*store, granted[0], 5).await.is_err());
+    assert_eq!(all(&*store).await.tokens.reserved, 10 * granted.len() as u64);
+    say("closed");
+
+    // Somebody makes room.
+    eventually("room", || file.with_file_name("room").exists());
+    let (more, failed) = crowd(&store, &rules).await;
+    assert!(failed.is_none(), "{failed:?}");
+    assert_eq!(more.len(), CALLERS);
+    granted.extend(more);
+    for id in &granted {
+        settle(&*store, *id, 7).await.unwrap();
+    }
+    let total = all(&*store).await.tokens;
+    assert_eq!((total.settled, total.reserved), (7 * granted.len() as u64, 0));
+    assert!(store.audit().await.unwrap().is_balanced());
+    say(&format!("{}", granted.len()));
+}
+
+/// Several callers at once: what was granted, and one of the errors if there were any.
+async fn crowd(
+    store: &Arc<SqliteStore>,
+    rules: &Arc<keywheel_ledger::LedgerRules>,
+) -> (Vec<keywheel_ledger::RowId>, Option<keywheel_ledger::LedgerError>) {
+    let asked = (0..CALLERS).map(|_| reserve(&**store, rules, 10));
+    let (mut granted, mut failed) = (Vec::new(), None);
+    for answer in futures_util::future::join_all(asked).await {
+        match answer {
+            Ok(row) => granted.push(row.unwrap().id),
+            Err(error) => failed = Some(error),
+        }
+    }
+    (granted, failed)
+}
+
+/// A full disk is played by the limit on the size of files, which needs no rights and, with its
+/// signal ignored, makes writes fail in the same place as a full disk does.
+fn fill(bytes: &str) {
+    let (_folder, file) = folder();
+    let mut process = Process::start("filler", &file, Some("trap '' XFSZ; exec"));
+    process.expect("at work");
+    process.limit_files(bytes);
+    process.expect("full");
+    process.limit_files("0");
+    fs::write(file.with_file_name("none"), "").unwrap();
+    process.expect("closed");
+    process.limit_files("unlimited");
+    fs::write(file.with_file_name("room"), "").unwrap();
+    let written: u64 = process.hear().unwrap().parse().unwrap();
+    process.end();
+    block_on(async {
+        let store = open(&file).await;
+        assert_eq!(all(&store).await.tokens.settled, 7 * written);
+        assert!(store.audit().await.unwrap().is_balanced());
+    });
+}
+
+#[test]
+fn a_disk_that_fills_up_under_load_fails_closed_and_recovers() {
+    fill("600000");
+}
+
+#[test]
+fn a_disk_that_takes_no_more_writes_under_load_fails_closed_and_recovers() {
+    fill("0");
+}
+
+#[test]
+fn a_file_that_is_removed_or_emptied_under_load_fails_closed() {
+    let (_folder, file) = folder();
+    let kept = file.with_file_name("kept.db");
+    block_on(async {
+        let store = open(&file).await;
+        let rules = rules(1_000);
+        assert!(reserve(&store, &rules, 600).await.unwrap().is_some());
+        // All that was spent is gone with it: an empty cap would let 600 through again.
+        fs::rename(&file, &kept).unwrap();
+        assert!(reserve(&store, &rules, 10).await.is_err());
+        fs::write(&file, "").unwrap();
+        let error = reserve(&store, &rules, 10).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Missing, "{error}");
+        // Put back, it goes on where it was.
+        fs::rename(&kept, &file).unwrap();
+        assert!(reserve(&store, &rules, 500).await.unwrap().is_none());
+        assert!(reserve(&store, &rules, 400).await.unwrap().is_some());
+        assert!(store.audit().await.unwrap().is_balanced());
+    });
+}
+
+/// Permission bits do not stop root, and tests in containers run as root. What stops everybody is a
+/// folder that cannot be made, because a regular file stands in its place.
+#[test]
+fn a_folder_that_cannot_be_made_is_an_error_that_names_it() {
+    let (folder, _) = folder();
+    let blocker = folder.path().join("blocker");
+    fs::write(&blocker, "").unwrap();
+    let path = blocker.join("keywheel").join("ledger.db");
+    let opened = block_on(SqliteStore::open(Some(&path), Durability::Create, now()));
+    let error = opened.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store);
+    assert!(error.to_string().contains("blocker"), "{error}");
+}
