@@ -6,13 +6,14 @@ use chrono::{DateTime, Utc};
 use futures_util::future::BoxFuture;
 use keywheel_core::Clock;
 use keywheel_pool::{
-    Ask, Exhausted, Pool, PoolStatus,
+    Exhausted, Pool, PoolStatus,
     keys::{KeyNote, KeySource},
 };
 use keywheel_provider::{api::GenerateRequest, upstream::Upstream};
 
 use crate::{
     Counters, Error, GeminiBuilder, GeminiStream, Owners, Reply, RetryConfig, attempt,
+    blocking::blocking,
     calls::owner,
     checks::{self, Checks},
     degrade::OnExhausted,
@@ -188,7 +189,10 @@ impl Gemini {
         }
     }
 
-    /// Waits until `model` can be served, without a deadline. The day's reset, if need be.
+    /// Waits until a call of `model` can be served, without a deadline: by this model, or by another one of the
+    /// client's [fallback chain](GeminiBuilder::fallback). The day's reset, if need be.
+    ///
+    /// [`pool`](Self::pool)`().available(…)` waits for one model, whatever the chain.
     ///
     /// # Errors
     /// [`Exhausted`] when waiting will not help: no keys, or all of them dead.
@@ -196,13 +200,14 @@ impl Gemini {
     /// # Cancel safety
     /// Nothing is taken; drop it any time.
     pub async fn until_available(&self, model: impl Into<Arc<str>>) -> Result<(), Exhausted> {
-        self.inner.pool.available(&Ask::new(bare(model.into()))).await
+        attempt::until_available(&self.inner, bare(model.into())).await
     }
 
-    /// When `model` can be served: now or later, `None` when no wait helps.
+    /// When a call of `model` can be served, by it or by another one of the client's chain: now or later, `None`
+    /// when no wait helps.
     #[must_use]
     pub fn next_available(&self, model: &str) -> Option<DateTime<Utc>> {
-        self.inner.pool.next_available(model.strip_prefix(COLLECTION).unwrap_or(model))
+        attempt::next_available(&self.inner, bare(model.into()))
     }
 
     /// What this client and its clones have done since it was built. Needs no registry.
@@ -276,7 +281,10 @@ impl Gemini {
     /// # Cancel safety
     /// Dropping the future loses nothing: what has been counted is written in the background.
     pub async fn flush(&self) -> Result<(), keywheel_pool::StateError> {
-        self.inner.pool.flush().await
+        self.inner.pool.flush().await?;
+        let turns = Arc::clone(&self.inner.turns);
+        let flushed = blocking(move || turns.flush()).await;
+        flushed.map_err(|fault| keywheel_pool::StateError::new(format!("turns: {fault}")))
     }
 
     pub(crate) fn options(&self) -> CallOptions {

@@ -183,7 +183,7 @@ pub(crate) enum Raw {
     Text {
         text: Vec<u8>,
         file: File,
-        found: fs::Metadata,
+        found: Box<fs::Metadata>,
     },
 }
 
@@ -205,7 +205,7 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Raw> {
     let mut text = Vec::with_capacity(usize::try_from(found.len()).unwrap_or(0) + 1);
     // What grows while it is read is read to its end at first sight, no further.
     (&mut file).take(most).read_to_end(&mut text)?;
-    Ok(Raw::Text { text, file, found })
+    Ok(Raw::Text { text, file, found: Box::new(found) })
 }
 
 /// A file that was replaced.

@@ -120,7 +120,7 @@ struct ModelCounts {
     attempts: AtomicU64,
     retries: AtomicU64,
     requests: AtomicU64,
-    next: OnceLock<Box<ModelCounts>>,
+    next: OnceLock<Box<Self>>,
 }
 
 impl ModelCounts {

@@ -221,7 +221,8 @@ fn rounded(value: u64) -> u64 {
 
 /// The entry called `name`, made if need be; where there are too many, the one for all others.
 pub(super) fn slot<'a, V: Default>(map: &'a mut BTreeMap<String, V>, name: &str) -> &'a mut V {
-    let known = map.contains_key(name) || map.len() < MOST_NAMES;
+    let names = map.len() - usize::from(map.contains_key(OTHER));
+    let known = map.contains_key(name) || names < MOST_NAMES;
     map.entry(if known { name } else { OTHER }.to_owned()).or_default()
 }
 

@@ -40,7 +40,11 @@ fn whoever_changes_the_file_at_once_loses_nothing() {
     let (_folder, file) = file();
     thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| (0..25).for_each(|_| drop(add_one(&file))));
+            scope.spawn(|| {
+                for _ in 0..25 {
+                    add_one(&file);
+                }
+            });
         }
     });
     assert_eq!(file.read::<Counts>().unwrap().unwrap().count, 200);

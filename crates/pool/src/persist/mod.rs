@@ -151,3 +151,11 @@ pub struct StateHealth {
 pub struct StateError {
     reason: String,
 }
+
+impl StateError {
+    /// For whoever keeps something else beside the state file, see [`durable`](crate::durable).
+    #[must_use]
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into() }
+    }
+}
