@@ -60,6 +60,23 @@ impl GenerateStream {
     }
 
     /// Reads the body of `provider`'s reply with a status of 200.
+    ///
+    /// ```
+    /// use futures_util::StreamExt as _;
+    /// use http::HeaderMap;
+    /// use keywheel_provider::{OpenAiApi, WireResponse, stream::GenerateStream};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let body = "data: {\"choices\": [{\"delta\": {\"content\": \"Hello\"}, \"finish_reason\": \"stop\"}]}\n\n\
+    ///     data: [DONE]\n\n";
+    /// let response = WireResponse::whole(200, HeaderMap::new(), body);
+    /// let mut events = GenerateStream::with(&OpenAiApi::new(), response);
+    /// assert_eq!(events.next().await.unwrap().unwrap().text(), "Hello");
+    /// assert!(events.next().await.is_none());
+    /// assert!(events.is_whole());
+    /// # }
+    /// ```
     #[must_use]
     pub fn with(provider: &dyn Provider, response: WireResponse) -> Self {
         Self {

@@ -75,6 +75,43 @@ fn openai_keeps_its_base_url_as_it_is() {
 }
 
 #[test]
+fn calls_of_other_providers_go_where_theirs_go_with_a_bearer_token() {
+    for (base, provider, path) in [
+        ("https://api.groq.com/openai/v1", OpenAiApi::new(), "/openai/v1/chat/completions"),
+        ("https://openrouter.ai/api/v1/", OpenAiApi::new(), "/api/v1/chat/completions"),
+        ("http://127.0.0.1:11434/v1", OpenAiApi::new(), "/v1/chat/completions"),
+        (
+            "https://generativelanguage.googleapis.com/v1beta/openai/",
+            OpenAiApi::google(),
+            "/v1beta/openai/chat/completions",
+        ),
+    ] {
+        let upstream = at(base).with_provider(Arc::new(provider));
+        let call = upstream.provider().generate("vendor/model:free", &"x".into()).unwrap();
+        let request = upstream.request(&key(), &call).unwrap();
+        let url: Uri = request.url.parse().unwrap();
+        assert_eq!(url.path(), path);
+        assert!(request.headers["authorization"].as_bytes().starts_with(b"Bearer "));
+        assert!(!request.headers.contains_key("x-goog-api-key"), "{base}");
+        let one = upstream.provider().model("vendor/model:free").unwrap();
+        assert!(upstream.url(&one).unwrap().ends_with("/models/vendor/model:free"));
+    }
+    assert_eq!(
+        at("https://host").with_provider(Arc::new(OpenAiApi::google())).dialect(),
+        Dialect::Gemini
+    );
+}
+
+#[test]
+fn names_of_models_of_other_providers_cannot_lead_elsewhere_either() {
+    let upstream = at("https://host/v1").with_dialect(Dialect::OpenAi);
+    for bad in ["../files", "a/../b", "a//b", "/a", "a/", "a?b", "a#b", "a%2fb", "a@b", "a\\b"] {
+        let call = upstream.provider().model(bad);
+        assert!(call.is_err() || upstream.url(&call.unwrap()).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
 fn base_urls_that_cannot_be_used_are_refused_without_repeating_them() {
     for bad in [
         "",
