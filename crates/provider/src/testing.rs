@@ -337,7 +337,9 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    fn of(request: WireRequest) -> Self {
+    /// What is remembered of `request`: everything but its credential. For transports of one's own.
+    #[must_use]
+    pub fn of(request: WireRequest) -> Self {
         let WireRequest { method, url, mut headers, body } = request;
         let google = headers.remove("x-goog-api-key");
         let bearer = headers.remove(AUTHORIZATION);

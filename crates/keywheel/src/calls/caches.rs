@@ -10,7 +10,7 @@ pub use keywheel_provider::api::{CacheExpiry as Expiry, CachedContent};
 
 use super::{
     Pending,
-    owner::{Page, ask_owner, bind_to, list_all},
+    owner::{Listing, Page, ask_owner, bind_to},
     simple::{Simple, json, nothing, only_gemini, setting},
 };
 use crate::{
@@ -24,6 +24,16 @@ const ROUTE: &str = "cachedContents";
 
 /// The most caches of a page of a list.
 const PAGE: u32 = 1_000;
+
+/// The list of them.
+const ALL: Listing<CachedContent> = Listing {
+    route: ROUTE,
+    call: |token| Call::caches_page(token, Some(PAGE)),
+    read: |provider, body| {
+        let CachedContentList { cached_contents, next_page_token, .. } = json(provider, body)?;
+        Ok(Page { items: cached_contents, next: next_page_token })
+    },
+};
 
 impl Gemini {
     /// Cached contents: to make, to look at, to keep for longer, to delete.
@@ -155,13 +165,8 @@ async fn create(
 
 async fn list(inner: &Inner, options: CallOptions) -> Result<Vec<CachedContent>, Error> {
     only_gemini(inner, "caches")?;
-    let page = |token: Option<&str>| Call::caches_page(token, Some(PAGE));
-    let found = list_all(inner, ROUTE, &options, page, |provider, body| {
-        let CachedContentList { cached_contents, next_page_token, .. } = json(provider, body)?;
-        Ok(Page { items: cached_contents, next: next_page_token })
-    });
     let mut caches = Vec::new();
-    for (project, cache) in found.await? {
+    for (project, cache) in ALL.of_everybody(inner, &options).await? {
         if let Some(name) = &cache.name
             && inner.owners.owner(name).await.is_none()
         {

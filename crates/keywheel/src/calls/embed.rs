@@ -114,11 +114,11 @@ impl Embed {
     ///
     /// ```no_run
     /// # async fn run(gemini: keywheel::Gemini, texts: Vec<String>) -> Result<(), keywheel::Error> {
-    /// use keywheel::Error;
+    /// use keywheel::{Ask, Error};
     ///
     /// let answer = match gemini.embed("gemini-embedding-001", &texts).await {
     ///     Err(Error::Incomplete { done, .. }) => {
-    ///         gemini.until_available("gemini-embedding-001").await.ok();
+    ///         gemini.pool().available(&Ask::new("gemini-embedding-001")).await.ok();
     ///         gemini.embed("gemini-embedding-001", &texts).resume(*done).await?
     ///     }
     ///     other => other?,

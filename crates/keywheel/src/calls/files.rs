@@ -20,7 +20,7 @@ pub use keywheel_provider::api::File;
 pub use self::{source::Source, upload::Upload};
 use super::{
     Pending, end_ms,
-    owner::{Page, ask_owner, list_all},
+    owner::{Listing, Page, ask_owner},
     simple::{Simple, json, nothing, only_gemini, setting},
     within,
 };
@@ -39,6 +39,16 @@ const PAGE: u32 = 100;
 /// Pauses between two looks at a file that is not ready yet.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 const SLOWEST_LOOK: Duration = Duration::from_secs(10);
+
+/// The list of them.
+const ALL: Listing<File> = Listing {
+    route: ROUTE,
+    call: |token| Call::files_page(token, Some(PAGE)),
+    read: |provider, body| {
+        let FileList { files, next_page_token, .. } = json(provider, body)?;
+        Ok(Page { items: files, next: next_page_token })
+    },
+};
 
 impl Gemini {
     /// Files: to upload, to look at, to delete.
@@ -189,13 +199,8 @@ async fn look(inner: &Inner, call: Call, options: CallOptions) -> Result<File, E
 
 async fn list(inner: &Inner, options: CallOptions) -> Result<Vec<File>, Error> {
     only_gemini(inner, "files")?;
-    let page = |token: Option<&str>| Call::files_page(token, Some(PAGE));
-    let found = list_all(inner, ROUTE, &options, page, |provider, body| {
-        let FileList { files, next_page_token, .. } = json(provider, body)?;
-        Ok(Page { items: files, next: next_page_token })
-    });
     let mut files = Vec::new();
-    for (project, file) in found.await? {
+    for (project, file) in ALL.of_everybody(inner, &options).await? {
         if let Some(name) = &file.name
             && inner.owners.owner(name).await.is_none()
         {

@@ -100,33 +100,56 @@ pub(super) struct Page<T> {
     pub(super) next: Option<String>,
 }
 
-/// Everything on a list that each quota project has of its own, with its owner.
-///
-/// # Errors
-/// That of the first project, if not one of them answers.
-pub(super) async fn list_all<T: Send>(
-    inner: &Inner,
-    name: &str,
-    options: &CallOptions,
-    page: fn(Option<&str>) -> Call,
-    parse: Parse<Page<T>>,
-) -> Result<Vec<(Arc<str>, T)>, Error> {
-    let (clock, end_ms) = (&*inner.clock, end_ms(&*inner.clock, options));
-    let (mut all, mut fault, mut answered) = (Vec::new(), None, false);
-    for project in projects(inner) {
-        let mut token: Option<String> = None;
-        for _ in 0..MOST_PAGES {
-            let work = Simple::new(name, page(token.as_deref()), parse);
+/// A list, page by page.
+pub(super) struct Listing<T> {
+    /// The route that it draws on.
+    pub(super) route: &'static str,
+    /// Asks for the page that a token stands for; the first one without.
+    pub(super) call: fn(Option<&str>) -> Call,
+    pub(super) read: Parse<Page<T>>,
+}
+
+impl<T: Send> Listing<T> {
+    /// All that each quota project has, with its owner.
+    ///
+    /// # Errors
+    /// That of the first project, if not one of them answers.
+    pub(super) async fn of_everybody(
+        &self,
+        inner: &Inner,
+        options: &CallOptions,
+    ) -> Result<Vec<(Arc<str>, T)>, Error> {
+        let (clock, end_ms) = (&*inner.clock, end_ms(&*inner.clock, options));
+        let (mut all, mut fault, mut answered) = (Vec::new(), None, false);
+        for project in projects(inner) {
             let options = owned(within(clock, options, end_ms), Arc::clone(&project));
-            let page = match perform(inner, name.into(), &work, &options).await {
-                Ok(done) => done.answer,
-                Err(error) => {
-                    fault.get_or_insert(error);
-                    break;
+            match self.of_owner(inner, &options).await {
+                Ok(items) => {
+                    answered = true;
+                    all.extend(items.into_iter().map(|item| (Arc::clone(&project), item)));
                 }
-            };
-            answered = true;
-            all.extend(page.items.into_iter().map(|item| (Arc::clone(&project), item)));
+                Err(error) => drop(fault.get_or_insert(error)),
+            }
+        }
+        match fault {
+            Some(error) if !answered => Err(error),
+            _ => Ok(all),
+        }
+    }
+
+    /// All that the quota project has that `options` are bound to.
+    pub(super) async fn of_owner(
+        &self,
+        inner: &Inner,
+        options: &CallOptions,
+    ) -> Result<Vec<T>, Error> {
+        let (clock, end_ms) = (&*inner.clock, end_ms(&*inner.clock, options));
+        let (mut all, mut token) = (Vec::new(), None::<String>);
+        for _ in 0..MOST_PAGES {
+            let work = Simple::new(self.route, (self.call)(token.as_deref()), self.read);
+            let options = within(clock, options, end_ms);
+            let page = perform(inner, self.route.into(), &work, &options).await?.answer;
+            all.extend(page.items);
             // A list whose next page is the one just read would never end.
             let next = page.next.filter(|next| !next.is_empty());
             if next.is_none() || next == token {
@@ -134,10 +157,7 @@ pub(super) async fn list_all<T: Send>(
             }
             token = next;
         }
-    }
-    match fault {
-        Some(error) if !answered => Err(error),
-        _ => Ok(all),
+        Ok(all)
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod bodies;
 pub(crate) mod log;
+pub(crate) mod sim;
 
 use std::{
     future::Future,

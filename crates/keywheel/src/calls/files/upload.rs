@@ -12,7 +12,7 @@ use keywheel_provider::{
     upstream::{Call, CallError, Upstream},
 };
 
-use super::{ROUTE, Source, remember};
+use super::{ALL, ROUTE, Source, remember};
 use crate::{
     Error, Gemini,
     attempt::{
@@ -163,12 +163,43 @@ async fn upload(inner: &Inner, upload: Upload) -> Result<File, Error> {
         progress(size, size);
     }
     let read: Result<FileEnvelope, _> = serde_json::from_slice(&answer.body);
-    let Ok(FileEnvelope { file: file @ File { name: Some(_), .. }, .. }) = read else {
-        let reason = "the upload has ended, and its reply names no file".to_owned();
-        return Err(Error::Unreadable { reason, attempts: begun.attempts });
+    let uploaded = match read {
+        Ok(FileEnvelope { file: named @ File { name: Some(_), .. }, .. }) => named,
+        // The reply that named it is lost; asked again, the upload says only that it has ended.
+        _ => find(
+            inner,
+            &File { size_bytes: Some(size), mime_type: Some(mime_type), ..file },
+            &limits,
+        )
+        .await?
+        .ok_or_else(|| {
+            let reason = "the file has arrived, and nobody can say under which name: see list()";
+            Error::Unreadable { reason: reason.to_owned(), attempts: begun.attempts }
+        })?,
     };
-    remember(inner, &file, &owner).await;
-    Ok(file)
+    remember(inner, &uploaded, &owner).await;
+    Ok(uploaded)
+}
+
+/// The one file of the project that looks like `wanted` and that nobody knows yet. Two of them cannot be told apart.
+async fn find(inner: &Inner, wanted: &File, limits: &Limits<'_>) -> Result<Option<File>, Error> {
+    let looks_like_it = |file: &File| {
+        file.size_bytes == wanted.size_bytes
+            && file.mime_type == wanted.mime_type
+            && (wanted.display_name.is_none() || file.display_name == wanted.display_name)
+    };
+    let mut found = None;
+    for file in ALL.of_owner(inner, &limits.now()).await?.into_iter().filter(looks_like_it) {
+        let name = file.name.as_deref().unwrap_or_default();
+        if inner.owners.owner(name).await.is_some() {
+            continue;
+        }
+        if found.is_some() {
+            return Ok(None);
+        }
+        found = Some(file);
+    }
+    Ok(found)
 }
 
 /// How long the upload and each of its requests may take.
