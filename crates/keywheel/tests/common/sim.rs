@@ -22,7 +22,7 @@ use super::{MODEL, NOON, assert_balanced, at, key, over, run, specs};
 pub(crate) fn world(projects: usize) -> SimConfig {
     let config = SimConfig::new()
         .with_model(MODEL, ModelConfig::free(Limits::new()))
-        .with_model("gemini-embedding-001", ModelConfig::free(Limits::new()));
+        .with_model("gemini-embedding-001", ModelConfig::embedding(Limits::new()));
     (1..=projects).fold(config, |config, number| {
         config.with_project(ProjectConfig::new(format!("p{number}")).with_key(key(number)))
     })
@@ -48,6 +48,11 @@ impl SimRig {
         let clock = ManualClock::at(at(NOON));
         let world = SharedWorld::new(World::new(config).unwrap(), Arc::new(clock.clone()));
         Self::over(keys, world, clock, pool)
+    }
+
+    /// Another client of a world that exists, which knows nothing of what others did in it.
+    pub(crate) fn over_world(keys: usize, world: SharedWorld, clock: ManualClock) -> Self {
+        Self::over(keys, world, clock, |pool| pool)
     }
 
     /// Another client of the same world, as after a restart.
