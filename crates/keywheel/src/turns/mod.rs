@@ -32,12 +32,26 @@ use crate::Gemini;
 impl Gemini {
     /// Begins a turn: one unit of the app's own work, of the kind called `kind`, which makes several calls.
     ///
-    /// ```no_run
-    /// # async fn run(gemini: keywheel::Gemini) -> Result<(), keywheel::Error> {
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, Limits, StateLocation, testing::{Script, Scripted}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let script = Script::new();
+    /// # script.otherwise(|_| Scripted::text("Hello"));
+    /// # let gemini = Gemini::builder()
+    /// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(script))
+    /// #     .limits("*", Limits { rpd: Some(500), ..Limits::default() })
+    /// #     .build()
+    /// #     .await?;
     /// let turn = gemini.turn("chat");
     /// turn.step("recall").generate("gemini-3.5-flash-lite", "What do we know?").await?;
     /// turn.step("answer").generate("gemini-3.5-flash-lite", "Say hello").await?;
-    /// println!("{}", turn.finish());
+    /// let report = turn.finish();
+    /// assert_eq!(report.total().attempts, 2);
+    /// println!("{report}");
     /// # Ok(())
     /// # }
     /// ```
@@ -51,6 +65,33 @@ impl Gemini {
     ///
     /// The figures outlive the process, in `<stem>.turns.json` beside the pool's state file, and are those of all
     /// processes that share it. Reads that file, which blocks for a moment.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, Limits, StateLocation, testing::{Script, Scripted}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let script = Script::new();
+    /// # script.otherwise(|_| Scripted::text("Hello"));
+    /// # let gemini = Gemini::builder()
+    /// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(script))
+    /// #     .limits("*", Limits { rpd: Some(500), ..Limits::default() })
+    /// #     .build()
+    /// #     .await?;
+    /// for _ in 0..10 {
+    ///     let turn = gemini.turn("chat");
+    ///     turn.step("plan").generate("gemini-3.5-flash-lite", "Plan").await?;
+    ///     turn.step("answer").generate("gemini-3.5-flash-lite", "Answer").await?;
+    /// }
+    /// let turns = gemini.turns();
+    /// let chat = turns.kind("chat").expect("there were some");
+    /// assert_eq!(chat.turns, 10);
+    /// assert_eq!(chat.capacity.turns_a_day, Some(250)); // one key of 500 a day, two requests a turn
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn turns(&self) -> Turns {
         Turns::new(self.turn_book().figures(), self.pool())
