@@ -15,7 +15,7 @@ use keywheel_pool::{
     keys::{KeyLoader, KeyNote, LoadedKeys},
 };
 use keywheel_provider::{
-    Transport,
+    Dialect, Provider, Transport,
     http::{HttpTransport, Timeouts},
     upstream::Upstream,
 };
@@ -55,6 +55,7 @@ pub struct GeminiBuilder {
     pool_builder: PoolBuilder,
     clock: Arc<dyn Clock>,
     transport: Option<Arc<dyn Transport>>,
+    provider: Option<Arc<dyn Provider>>,
     base_url: Option<String>,
     api_version: Option<String>,
     timeouts: Timeouts,
@@ -79,6 +80,7 @@ impl Default for GeminiBuilder {
             pool_builder: Pool::builder(),
             clock: Arc::new(SystemClock),
             transport: None,
+            provider: None,
             base_url: None,
             api_version: None,
             timeouts: Timeouts::default(),
@@ -217,6 +219,32 @@ impl GeminiBuilder {
     /// How requests reach the network. Defaults to HTTPS by [`HttpTransport`].
     pub fn transport(mut self, transport: Arc<dyn Transport>) -> Self {
         self.transport = Some(transport);
+        self
+    }
+
+    /// Who is asked, and so what is spoken. Defaults to Gemini's own API; with another one a
+    /// [`base_url`](Self::base_url) has to be set.
+    ///
+    /// Files, caches and token counts are Gemini's alone.
+    ///
+    /// ```
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use keywheel::OpenAiApi;
+    ///
+    /// let groq = Gemini::builder()
+    ///     .provider(OpenAiApi::new())
+    ///     .base_url("https://api.groq.com/openai/v1")
+    ///     .keys([KeySpec::new(ApiKey::new("gsk-EXAMPLE")?, "GROQ_KEY")])
+    ///     .state(StateLocation::None)
+    ///     .build()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn provider(mut self, provider: impl Provider + 'static) -> Self {
+        self.provider = Some(Arc::new(provider));
         self
     }
 
@@ -439,10 +467,29 @@ impl GeminiBuilder {
             Some(transport) => Arc::clone(transport),
             None => Arc::new(HttpTransport::new(&self.timeouts).map_err(setting)?),
         };
-        let base_url = self.base_url.clone().or_else(|| Upstream::base_url_from(variable));
-        let upstream = match &base_url {
-            Some(url) => Upstream::new(url, transport).map_err(setting)?,
-            None => Upstream::google(transport),
+        let upstream = match (&self.provider, &self.base_url) {
+            (Some(provider), Some(url)) => {
+                let upstream = Upstream::new(url, transport).map_err(setting)?;
+                upstream.with_provider(Arc::clone(provider))
+            }
+            (Some(provider), None) if provider.dialect() != Dialect::Gemini => {
+                // The variables name a place where Gemini is spoken.
+                let name = provider.name();
+                return Err(Error::Setting(format!(
+                    "{name} needs a base URL: nobody can guess it"
+                )));
+            }
+            (provider, url) => {
+                let url = url.clone().or_else(|| Upstream::base_url_from(variable));
+                let upstream = match &url {
+                    Some(url) => Upstream::new(url, transport).map_err(setting)?,
+                    None => Upstream::google(transport),
+                };
+                match provider {
+                    Some(provider) => upstream.with_provider(Arc::clone(provider)),
+                    None => upstream,
+                }
+            }
         };
         match &self.api_version {
             Some(version) => upstream.with_version(version).map_err(setting),
@@ -474,6 +521,7 @@ impl fmt::Debug for GeminiBuilder {
             .field("pool", &self.pool.is_some())
             .field("pool_builder", &self.pool_builder)
             .field("transport", &self.transport.is_some())
+            .field("provider", &self.provider)
             .field("base_url", &self.base_url.as_deref().filter(usable))
             .field("api_version", &self.api_version)
             .field("timeouts", &self.timeouts)

@@ -52,7 +52,7 @@ pub use keywheel_pool::{
     reset,
 };
 pub use keywheel_provider::{
-    Transport,
+    GeminiApi, OpenAiApi, Provider, Transport,
     api::{
         Candidate, Content, FinishReason, FunctionCall, FunctionResponse, GenerateRequest,
         GenerateResponse, Part, ThinkingConfig,
