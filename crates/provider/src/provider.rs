@@ -73,6 +73,9 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// The most requests that one [`embed`](Self::embed) takes.
     fn max_embed_batch(&self) -> usize;
 
+    /// As how many requests one [`embed`](Self::embed) of so many texts counts against the quota.
+    fn embed_weight(&self, texts: usize) -> usize;
+
     /// Asks how many tokens `request` has. `None`: this provider does not say.
     ///
     /// # Errors

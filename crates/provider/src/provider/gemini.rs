@@ -50,6 +50,11 @@ impl Provider for GeminiApi {
         MAX_EMBED_BATCH
     }
 
+    /// Each text is a request: <https://github.com/garrytan/gbrain/issues/1922>.
+    fn embed_weight(&self, texts: usize) -> usize {
+        texts
+    }
+
     fn count_tokens(
         &self,
         model: &str,

@@ -191,6 +191,11 @@ impl Provider for OpenAiApi {
         self.max_embed_batch
     }
 
+    /// One, whatever it holds; at Google each text.
+    fn embed_weight(&self, texts: usize) -> usize {
+        if self.is_google() { texts } else { 1 }
+    }
+
     fn count_tokens(
         &self,
         _model: &str,

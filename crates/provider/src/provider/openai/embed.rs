@@ -170,6 +170,17 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_is_one_request_except_at_google() {
+        use crate::{GeminiApi, OpenAiApi, Provider as _};
+        let weights = [
+            OpenAiApi::new().embed_weight(7),
+            OpenAiApi::google().embed_weight(7),
+            GeminiApi.embed_weight(7),
+        ];
+        assert_eq!(weights, [1, 7, 7]);
+    }
+
+    #[test]
     fn what_has_no_place_is_named() {
         let a = || EmbedRequest::from("a");
         let blob = crate::api::Blob { mime_type: "image/png".into(), data: "AA==".into() };
