@@ -97,8 +97,8 @@ pub(super) fn rows(file: &Connection, query: &RowQuery) -> Result<Vec<Row>, Faul
         query.model,
         query.key.map(|key| key.to_string()),
         query.request_id,
-        query.from.map(|from| ceil_ms(from)),
-        query.until.map(|until| ceil_ms(until)),
+        query.from.map(ceil_ms),
+        query.until.map(ceil_ms),
         query.state.map(|state| state.as_str()),
         i64::try_from(query.limit).unwrap_or(i64::MAX),
     ];
