@@ -49,7 +49,6 @@ impl Gemini {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn caches(&self) -> Caches {
         Caches { gemini: self.clone() }
     }
@@ -59,7 +58,7 @@ impl Gemini {
 ///
 /// Only Gemini's own API has caches: with another provider every call is [`Error::Setting`].
 #[derive(Debug, Clone)]
-#[must_use]
+#[must_use = "it is a handle, and does nothing by itself"]
 pub struct Caches {
     gemini: Gemini,
 }

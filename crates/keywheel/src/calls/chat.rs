@@ -3,7 +3,7 @@
 mod functions;
 mod streamed;
 
-use std::{future::IntoFuture, sync::Arc};
+use std::{future::IntoFuture, slice, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use keywheel_provider::api::{
@@ -151,7 +151,7 @@ impl Chat {
     /// As [`Gemini::generate`]. The history is as it was.
     pub async fn send(&mut self, message: impl Into<Content>) -> Result<Reply, Error> {
         let message = message.into();
-        let reply = self.ask(&[message.clone()]).await?;
+        let reply = self.ask(slice::from_ref(&message)).await?;
         self.remember(vec![message], reply.content());
         Ok(reply)
     }
@@ -166,7 +166,7 @@ impl Chat {
     /// As [`Gemini::stream`]. The history is as it was.
     pub async fn stream(&mut self, message: impl Into<Content>) -> Result<ChatStream<'_>, Error> {
         let message = message.into();
-        let request = self.request_with(&[message.clone()]);
+        let request = self.request_with(slice::from_ref(&message));
         let stream = self.gemini.stream(Arc::clone(&self.model), request);
         let events = stream.with_options(self.options.clone()).await?;
         Ok(ChatStream::new(self, message, events))

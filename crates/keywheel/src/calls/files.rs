@@ -64,7 +64,6 @@ impl Gemini {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn files(&self) -> Files {
         Files { gemini: self.clone() }
     }
@@ -74,7 +73,7 @@ impl Gemini {
 ///
 /// Only Gemini's own API has files: with another provider every call is [`Error::Setting`].
 #[derive(Debug, Clone)]
-#[must_use]
+#[must_use = "it is a handle, and does nothing by itself"]
 pub struct Files {
     gemini: Gemini,
 }
