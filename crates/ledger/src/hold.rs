@@ -1,7 +1,10 @@
 //! The guard that owns a reservation.
 
+use std::task::{Context, Waker};
+
 use chrono::{DateTime, Utc};
 use keywheel_core::Usage;
+use tokio::runtime::Handle;
 
 use crate::{
     Amount, Ask, Denied, Ledger, LedgerError, Outcome, Replayed, Row, RowId, RowState, Settled,
@@ -124,6 +127,27 @@ impl Hold {
         ledger.turn_over_row(&row, actual.into(), next).await
     }
 
+    /// The same as [`settle`](Self::settle) for those who cannot wait, such as destructors.
+    ///
+    /// What the store can do at once is done before this returns: all of it in memory, and in a file
+    /// handing it to the thread that writes, whatever becomes of the caller. If its queue is full it
+    /// goes on in the background, where there is a tokio runtime; without one the row is left to the
+    /// sweep. A failure is logged.
+    ///
+    /// ```
+    /// # use keywheel_ledger::{Ask, Ledger, LedgerError, Outcome};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+    /// # let ledger = Ledger::builder().account("chat", []).in_memory().open().await?;
+    /// let hold = ledger.reserve("chat", Ask::new("m", 800)).await?.held().expect("no limit");
+    /// hold.settle_detached(Outcome::CutShort); // dropped by the reader
+    /// assert_eq!(ledger.usage("chat").await?.day.tokens.settled, 800);
+    /// # Ok(()) }
+    /// ```
+    pub fn settle_detached(self, actual: impl Into<Actual>) {
+        let actual = actual.into();
+        detach(async move { tell_failure(self.settle(actual).await) });
+    }
+
     /// Says that the holder is alive, so that the sweep leaves the row alone: for streams that last
     /// longer than the sweep's age. Often is not necessary: every few minutes will do.
     ///
@@ -134,6 +158,24 @@ impl Hold {
     /// If the store cannot write.
     pub async fn renew(&self) -> Result<RowState, LedgerError> {
         self.ledger.renew(self.row.id).await
+    }
+}
+
+/// Polls `future` once, and leaves the rest of it to the runtime, if there is one.
+pub(crate) fn detach(future: impl Future<Output = ()> + Send + 'static) {
+    let mut future = Box::pin(future);
+    let mut cx = Context::from_waker(Waker::noop());
+    if future.as_mut().poll(&mut cx).is_pending()
+        && let Ok(runtime) = Handle::try_current()
+    {
+        runtime.spawn(future);
+    }
+}
+
+/// Logs why a settlement failed that nobody waits for.
+pub(crate) fn tell_failure(settled: Result<Settled, LedgerError>) {
+    if let Err(error) = settled {
+        tracing::warn!(%error, "an attempt could not be settled; the sweep charges its estimate");
     }
 }
 

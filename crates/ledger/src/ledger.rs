@@ -11,8 +11,11 @@ use keywheel_core::Clock;
 use crate::{
     AccountId, Actual, Ask, AuditReport, Estimate, Hold, LedgerBuilder, LedgerError, LedgerRules,
     LedgerStore, Overcommitment, Reservation, Reserved, Reserving, Row, RowId, RowQuery, RowState,
-    Settled, SettledHow, Settlement, StoreInfo, TurnedOver, background::Background,
-    correction::Corrections, store::BATCH,
+    Settled, SettledHow, Settlement, StoreInfo, TurnedOver,
+    background::Background,
+    correction::Corrections,
+    hold::{detach, tell_failure},
+    store::BATCH,
 };
 
 /// Reserves before spending, and settles after. Cheap to clone; clones share one ledger.
@@ -129,6 +132,12 @@ impl Ledger {
         actual: impl Into<Actual>,
     ) -> Result<Settled, LedgerError> {
         self.settle_row(id, None, actual.into()).await
+    }
+
+    /// The same for those who cannot wait: see [`Hold::settle_detached`].
+    pub fn settle_detached(&self, id: RowId, actual: impl Into<Actual>) {
+        let (ledger, actual) = (self.clone(), actual.into());
+        detach(async move { tell_failure(ledger.settle(id, actual).await) });
     }
 
     /// Charges a row nothing.
