@@ -2,7 +2,7 @@
 //!
 //! | to know | look in |
 //! |---|---|
-//! | what a request becomes | `request.rs`, `messages.rs`, `tools.rs`, `schema.rs` |
+//! | what a request becomes | `request.rs`, `messages.rs` and `part.rs`, `tools.rs` and `schema.rs` |
 //! | how an answer is read, whole and streamed | `answer.rs`, `stream.rs` |
 //! | embeddings, models | `embed.rs`, `models.rs` |
 //!
@@ -13,6 +13,7 @@ mod embed;
 mod fields;
 mod messages;
 mod models;
+mod part;
 mod request;
 mod schema;
 mod stream;
@@ -140,10 +141,10 @@ impl OpenAiApi {
     }
 
     /// Sets how many texts one call for embeddings may have. Defaults to 100, which Google's layer takes, too;
-    /// OpenAI takes 2,048.
+    /// OpenAI takes 2,048. At least one.
     #[must_use]
     pub const fn with_max_embed_batch(mut self, texts: usize) -> Self {
-        self.max_embed_batch = texts;
+        self.max_embed_batch = if texts == 0 { 1 } else { texts };
         self
     }
 

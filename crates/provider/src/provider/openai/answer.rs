@@ -119,14 +119,14 @@ pub(super) fn lift_error(choice: &Choice, response: &mut GenerateResponse) {
 }
 
 /// What has come of a choice and cannot be handed out yet.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Pending {
     calls: Vec<PartialCall>,
     refusal: String,
 }
 
 /// A call whose arguments come piece by piece.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct PartialCall {
     index: Option<u32>,
     id: Option<String>,

@@ -1,15 +1,16 @@
 //! A conversation as messages.
 
-use std::{borrow::Cow, collections::HashSet, fmt};
+use std::{borrow::Cow, collections::HashSet};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value, value::RawValue};
 
-use super::{OpenAiApi, fields::Fields, unsupported};
-use crate::{
-    api::{Content, Part},
-    upstream::CallError,
+use super::{
+    OpenAiApi,
+    part::{Media, PartKind, Place, ResultJson, parts},
+    unsupported,
 };
+use crate::{api::Content, upstream::CallError};
 
 /// One message. What is not there is not written.
 #[derive(Debug, Serialize)]
@@ -251,134 +252,6 @@ impl Calls {
     }
 }
 
-/// Where a part stands, for errors.
-struct Place<'a> {
-    content: &'a str,
-    part: usize,
-}
-
-impl fmt::Display for Place<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.parts[{}]", self.content, self.part)
-    }
-}
-
-fn parts<'a, 'p>(
-    content: &'a Content,
-    place: &'p str,
-) -> impl Iterator<Item = (&'a Part, Place<'p>)> {
-    let place = move |part| Place { content: place, part };
-    content.parts.iter().enumerate().map(move |(at, part)| (part, place(at)))
-}
-
-/// What a part is.
-enum PartKind<'a> {
-    Text(String),
-    Media(Media<'a>),
-    Call {
-        call: CallJson<'a>,
-        signature: Option<&'a RawValue>,
-        extra: Map<String, Value>,
-    },
-    Result(ResultJson<'a>),
-    /// A thought, or no kind at all.
-    Nothing,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Media<'a> {
-    #[serde(alias = "mimeType", borrow)]
-    mime_type: Cow<'a, str>,
-    #[serde(borrow)]
-    data: Cow<'a, str>,
-    #[serde(alias = "displayName", default, borrow)]
-    display_name: Option<Cow<'a, str>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CallJson<'a> {
-    #[serde(default, borrow)]
-    id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(default, borrow)]
-    args: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ResultJson<'a> {
-    #[serde(default, borrow)]
-    id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(default, borrow)]
-    response: Option<&'a RawValue>,
-}
-
-impl<'a> PartKind<'a> {
-    fn read(part: &'a Part, place: &Place<'_>) -> Result<Self, CallError> {
-        let bad = |error| bad_part(place, &error);
-        let fields = Fields::parse(part.json().get()).map_err(bad)?;
-        let mut kind = None;
-        let mut signature = None;
-        let mut others = Vec::new();
-        for (name, value) in fields.iter() {
-            let json = value.get();
-            let read = match name {
-                "text" if part.is_thought() => Self::Nothing,
-                "text" => Self::Text(serde_json::from_str(json).map_err(bad)?),
-                "inlineData" | "inline_data" => {
-                    Self::Media(serde_json::from_str(json).map_err(bad)?)
-                }
-                "functionCall" | "function_call" => {
-                    let call = serde_json::from_str(json).map_err(bad)?;
-                    Self::Call { call, signature: None, extra: Map::new() }
-                }
-                "functionResponse" | "function_response" => {
-                    Self::Result(serde_json::from_str(json).map_err(bad)?)
-                }
-                "thought" => continue,
-                "thoughtSignature" | "thought_signature" => {
-                    signature = Some(value);
-                    continue;
-                }
-                _ => {
-                    others.push((name, value));
-                    continue;
-                }
-            };
-            if kind.replace(read).is_some() {
-                return Err(unsupported(format!("{place}.{name} beside another kind")));
-            }
-        }
-        match (kind.unwrap_or(Self::Nothing), others.first()) {
-            (Self::Call { call, .. }, _) => {
-                let mut extra = Map::new();
-                for (name, value) in others {
-                    let value = serde_json::from_str(value.get()).map_err(bad)?;
-                    extra.insert(name.to_owned(), value);
-                }
-                Ok(Self::Call { call, signature, extra })
-            }
-            (_, Some((name, _))) => Err(unsupported(format!("{place}.{name}"))),
-            (kind, None) => Ok(kind),
-        }
-    }
-
-    fn refused(&self, place: &Place<'_>) -> CallError {
-        let name = match self {
-            Self::Text(_) | Self::Nothing => "text",
-            Self::Media(_) => "inlineData",
-            Self::Call { .. } => "functionCall",
-            Self::Result(_) => "functionResponse",
-        };
-        unsupported(format!("{place}.{name} in this turn"))
-    }
-}
-
 impl Media<'_> {
     fn into_piece(self, place: &Place<'_>) -> Result<Piece, CallError> {
         let Self { mime_type, data, display_name } = self;
@@ -411,18 +284,4 @@ fn google_signature(signature: &RawValue) -> (String, Value) {
     let signature: Value = serde_json::from_str(signature.get()).unwrap_or_default();
     let google = serde_json::json!({ "google": { "thought_signature": signature } });
     ("extra_content".to_owned(), google)
-}
-
-fn bad_part(place: &Place<'_>, error: &serde_json::Error) -> CallError {
-    match no_json_text(error) {
-        Some(field) => unsupported(format!("{place}: {field}")),
-        None => CallError::Body(format!("{place}: {error}")),
-    }
-}
-
-/// The words about a field that is unknown here, without the list of those that are known.
-fn no_json_text(error: &serde_json::Error) -> Option<String> {
-    let text = error.to_string();
-    let field = text.strip_prefix("unknown field ")?;
-    Some(field.split(',').next().unwrap_or(field).to_owned())
 }

@@ -11,6 +11,7 @@ use super::{
     OpenAiApi,
     messages::messages,
     schema::json_schema,
+    shorten,
     tools::{Tools, tools},
     unsupported,
 };
@@ -230,7 +231,7 @@ impl ResponseFormat {
 
 #[expect(clippy::needless_pass_by_value, reason = "made for map_err")]
 pub(super) fn no_json(error: serde_json::Error) -> CallError {
-    CallError::Body(error.to_string())
+    CallError::Body(shorten(&error.to_string()))
 }
 
 #[cfg(test)]

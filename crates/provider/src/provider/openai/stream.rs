@@ -3,7 +3,7 @@
 //! Calls come piece by piece and are handed out whole, with the reason for the end. Chunks that say nothing yet
 //! (the first has a role and no text) are left out, so that another key can still take over after them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde::de::Error as _;
 
@@ -14,9 +14,23 @@ use crate::{api::GenerateResponse, provider::EventReader, sse::DEFAULT_FRAME_LIM
 const MOST_CHOICES: usize = 128;
 
 /// Puts together what comes in pieces.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Chunks {
     choices: BTreeMap<u32, Pending>,
+}
+
+impl Chunks {
+    /// How many bytes wait to be handed out.
+    fn held(&self) -> usize {
+        self.choices.values().map(Pending::held).sum()
+    }
+}
+
+impl fmt::Debug for Chunks {
+    /// What waits only by its length: it is somebody's conversation.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chunks").field("held_bytes", &self.held()).finish_non_exhaustive()
+    }
 }
 
 impl EventReader for Chunks {
@@ -29,8 +43,7 @@ impl EventReader for Chunks {
             let pending = self.choices.entry(choice.index()).or_default();
             response.candidates.extend(pending.take(choice, false));
         }
-        let held: usize = self.choices.values().map(Pending::held).sum();
-        if held > DEFAULT_FRAME_LIMIT || self.choices.len() > MOST_CHOICES {
+        if self.held() > DEFAULT_FRAME_LIMIT || self.choices.len() > MOST_CHOICES {
             return Err(serde_json::Error::custom("more than can be put together"));
         }
         let is_error = ["error", "event_type"]

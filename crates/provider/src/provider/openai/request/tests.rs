@@ -375,7 +375,7 @@ fn what_has_no_place_is_refused_by_name() {
         ),
         (
             part(json!({"functionResponse": {"name": "a", "response": {}, "parts": []}})),
-            "contents[0].parts[1]: `parts`",
+            "contents[0].parts[1].functionResponse.parts",
         ),
         (
             json!({"contents": [], "systemInstruction": {"parts": [{"inlineData": {"mimeType": "image/png", "data": ""}}]}}),

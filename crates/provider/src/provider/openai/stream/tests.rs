@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::{
-    OpenAiApi, WireResponse,
+    OpenAiApi, Provider as _, WireResponse,
     api::{FinishReason, GenerateResponse},
     stream::{First, GenerateStream, StreamError},
 };
@@ -275,6 +275,16 @@ fn memory_is_bounded() {
     let response = WireResponse { status: 200, headers: HeaderMap::new(), body };
     let (_, end) = collect(GenerateStream::with(&OpenAiApi::new(), response));
     assert!(matches!(end, Err(StreamError::Malformed(_))), "{end:?}");
+}
+
+#[test]
+fn what_waits_is_not_printed() {
+    let mut reader = OpenAiApi::new().event_reader();
+    let secret = "AIzaSyEXAMPLE0000000000000000000000000001";
+    let piece = call(Some(0), Some("1"), Some("a"), secret);
+    let data = piece.trim().strip_prefix("data: ").unwrap();
+    assert_eq!(reader.read(data.as_bytes()).unwrap(), None, "it waits");
+    assert!(!format!("{reader:?}").contains(secret), "the conversation was printed");
 }
 
 proptest! {
