@@ -50,6 +50,14 @@ use crate::{
 /// Files by address, caches, safety settings, Google's own tools, tasks of embeddings: these have no place there
 /// and are refused by name ([`CallError::Unsupported`]). Thoughts and their signatures stay behind.
 ///
+/// | at | base URL | made by |
+/// |---|---|---|
+/// | OpenAI | `https://api.openai.com/v1` | [`new`](Self::new), [`with_max_completion_tokens`](Self::with_max_completion_tokens) |
+/// | Groq | `https://api.groq.com/openai/v1` | `new` |
+/// | OpenRouter | `https://openrouter.ai/api/v1` | `new` |
+/// | Ollama on this machine | `http://127.0.0.1:11434/v1` | `new` |
+/// | Google | `https://generativelanguage.googleapis.com/v1beta/openai` | [`google`](Self::google) |
+///
 /// ```
 /// use keywheel_provider::{OpenAiApi, Provider, api::GenerateRequest};
 ///
