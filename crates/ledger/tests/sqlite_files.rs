@@ -49,6 +49,17 @@ fn what_was_written_is_there_when_it_is_opened_again() {
 }
 
 #[test]
+fn a_path_with_odd_characters_is_a_file_like_any_other() {
+    let (folder, _) = folder();
+    for name in ["a?mode=memory", "50% of #1.db", "file:x.db", "\u{1f4d2} d'or.db"] {
+        let file = folder.path().join(name);
+        ledger(&file);
+        assert!(file.is_file(), "{name}");
+        assert_eq!(block_on(async { all(&open(&file).await).await }).tokens.used(), 720, "{name}");
+    }
+}
+
+#[test]
 fn closed_in_order_it_leaves_no_log_behind() {
     let (_folder, file) = folder();
     ledger(&file);

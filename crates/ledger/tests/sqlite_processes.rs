@@ -163,6 +163,21 @@ fn four_processes_never_pass_the_cap_and_leave_no_unit_unusable() {
     block_on(check_spent(&file));
 }
 
+/// The locks beside the file are for taking turns; what counts is inside it.
+#[test]
+fn lock_files_that_are_removed_cost_nobody_his_cap() {
+    let (_folder, file) = folder();
+    block_on(async {
+        let first = open(&file).await;
+        for lock in ["turn", "queue", "open"] {
+            fs::remove_file(file.with_file_name(format!("ledger.db.{lock}"))).unwrap();
+        }
+        let second = open(&file).await;
+        futures_util::future::join(spend(&first), spend(&second)).await;
+    });
+    block_on(check_spent(&file));
+}
+
 /// Writes for a second, and says how often.
 async fn hammer(file: &Path) {
     let store = open(file).await;
@@ -210,14 +225,16 @@ fn a_process_that_stops_in_its_turn_makes_the_others_fail_and_not_hang() {
         let mut holder = Process::start("holder", &file, None);
         holder.expect("locked");
         let began = Instant::now();
-        let error = reserve(&store, &rules, 10).await.unwrap_err();
+        let opening = SqliteStore::open(Some(&file), keywheel_ledger::Durability::Create, now());
+        let (reserved, opened) =
+            futures_util::future::join(reserve(&store, &rules, 10), opening).await;
+        let error = reserved.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Store, "{error}");
         assert!(error.to_string().contains("another process"), "{error}");
+        assert_eq!(opened.unwrap_err().kind(), ErrorKind::Store);
         assert!((4..9).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
         // Reports go on meanwhile.
         assert_eq!(all(&store).await.tokens.used(), 0);
-        let opened = SqliteStore::open(Some(&file), keywheel_ledger::Durability::Create, now());
-        assert_eq!(opened.await.unwrap_err().kind(), ErrorKind::Store);
 
         drop(holder.kill());
         assert!(reserve(&store, &rules, 10).await.unwrap().is_some());

@@ -150,6 +150,11 @@ impl Abandoned {
         Self { rows: Arc::default(), writer }
     }
 
+    /// True if there is nothing to give back.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// All of them, oldest first; none are left.
     pub(super) fn take(&self) -> Vec<RowId> {
         std::mem::take(&mut *self.rows.lock().unwrap_or_else(PoisonError::into_inner))

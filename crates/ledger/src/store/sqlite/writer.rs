@@ -160,9 +160,11 @@ impl Writer {
 
     /// Marks the ledger as closed in order, if nobody else has it open.
     fn close(mut self) {
-        // What was abandoned last has nobody to wake us for it.
-        let nobody: &mut [Box<dyn Job>] = &mut [];
-        let _ = self.commit(|| nobody);
+        if !self.abandoned.is_empty() {
+            let nobody: &mut [Box<dyn Job>] = &mut [];
+            // If it cannot be written, the sweep does it.
+            let _ = self.commit(|| nobody);
+        }
         // Somebody else's turn never ends: he, or the next to open it, will find it not closed.
         let Ok(Some(_held)) = self.turn.take(PATIENCE_TO_CLOSE) else { return };
         let Some(mut file) = self.file.take() else { return };
