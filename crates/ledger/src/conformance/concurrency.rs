@@ -5,23 +5,20 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use tokio::task::JoinSet;
-
 use crate::{
     Amount, Ask, LedgerError, LedgerRules, LedgerStore, Limit, Period, Reserving, Row, RowQuery,
     RowState, Span, store::StoreFuture,
 };
 
-use super::desk::{AGE, Desk, account, of_account, tokens_of, used};
+use super::desk::{AGE, Desk, account, at_once, of_account, tokens_of, used};
 
 /// Asks with every one of `asks` at once, each from a task of its own.
 async fn all_at_once(desk: &Desk, asks: Vec<(String, Ask)>) -> Vec<Reserving> {
-    let mut tasks = JoinSet::new();
-    for (name, ask) in asks {
+    let ask = |(name, ask): (String, Ask)| {
         let desk = desk.clone();
-        tasks.spawn(async move { desk.ask(&name, ask).await.expect("the store works") });
-    }
-    tasks.join_all().await
+        async move { desk.ask(&name, ask).await.expect("the store works") }
+    };
+    at_once(asks, ask).await
 }
 
 fn granted(answers: Vec<Reserving>) -> Vec<Row> {
@@ -50,10 +47,9 @@ pub(super) async fn sixty_four_tasks_never_pass_a_cap_and_leave_no_unit_unusable
 ) {
     const CAP: u64 = 1_000;
     let desk = Desk::with_cap(store, CAP);
-    let mut tasks = JoinSet::new();
-    for seed in 0..64 {
+    let spend = |seed| {
         let desk = desk.clone();
-        tasks.spawn(async move {
+        async move {
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut kept = 0;
             for round in 0..20 {
@@ -68,9 +64,9 @@ pub(super) async fn sixty_four_tasks_never_pass_a_cap_and_leave_no_unit_unusable
                 kept += desk.settled(row.id, tokens).await.charged.tokens;
             }
             kept
-        });
-    }
-    let kept: u64 = tasks.join_all().await.into_iter().sum();
+        }
+    };
+    let kept: u64 = at_once(0..64, spend).await.into_iter().sum();
     let today = desk.today().await.tokens;
     assert_eq!((today.settled, today.reserved), (kept, 0));
     // What is left can be had to the last unit.
@@ -110,10 +106,9 @@ pub(super) async fn a_denial_spoils_nothing_beside_it(store: Arc<dyn LedgerStore
     let desk = Desk::with_cap(store, 1_000);
     // Every other ask is too large, has no account, or repeats a key for something else.
     desk.granted("a", tokens_of(4).idempotent("k")).await;
-    let mut tasks = JoinSet::new();
-    for i in 0..120_u64 {
+    let ask = |i: u64| {
         let desk = desk.clone();
-        tasks.spawn(async move {
+        async move {
             let answer = match i % 4 {
                 0 => desk.ask("a", tokens_of(5_000)).await,
                 1 => desk.ask("nobody", tokens_of(1)).await,
@@ -121,9 +116,9 @@ pub(super) async fn a_denial_spoils_nothing_beside_it(store: Arc<dyn LedgerStore
                 _ => desk.ask("a", tokens_of(10)).await,
             };
             (i % 4, answer)
-        });
-    }
-    for (kind, answer) in tasks.join_all().await {
+        }
+    };
+    for (kind, answer) in at_once(0..120, ask).await {
         match (kind, answer) {
             (0, Ok(Reserving::Denied(denied))) => assert!(denied.never_fits()),
             (1 | 2, Err(_)) | (3, Ok(Reserving::Granted(_))) => {}

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use keywheel_core::{Clock, ManualClock, QuotaDay};
+use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::{
     AccountId, Amount, Ask, Charge, Denied, LedgerError, LedgerRules, LedgerStore, Limit, Outcome,
@@ -133,6 +134,28 @@ impl Desk {
         assert!(wrong.is_empty(), "totals do not agree with rows: {wrong:#?}");
         report.rows
     }
+}
+
+/// Runs `work` on tasks of its own, one for each of `inputs`, that all begin at the same moment.
+pub(super) async fn at_once<I, T, F>(
+    inputs: impl IntoIterator<Item = I>,
+    work: impl Fn(I) -> F,
+) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let work: Vec<_> = inputs.into_iter().map(work).collect();
+    let start = Arc::new(Barrier::new(work.len()));
+    let mut tasks = JoinSet::new();
+    for one in work {
+        let start = Arc::clone(&start);
+        tasks.spawn(async move {
+            start.wait().await;
+            one.await
+        });
+    }
+    tasks.join_all().await
 }
 
 /// `rules` with one more account.

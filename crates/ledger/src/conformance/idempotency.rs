@@ -2,14 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::task::JoinSet;
-
 use crate::{
     Amount, ErrorKind, LedgerRules, LedgerStore, Replayed, Reserving, RowState,
     decide::KEEP_IDEMPOTENCY,
 };
 
-use super::desk::{AGE, Desk, account, tokens_of, used};
+use super::desk::{AGE, Desk, account, at_once, tokens_of, used};
 
 fn keyed(tokens: u64) -> crate::Ask {
     tokens_of(tokens).idempotent("order 17")
@@ -86,12 +84,11 @@ pub(super) async fn the_same_key_for_something_else_is_an_error(store: Arc<dyn L
 
 pub(super) async fn of_many_repeats_at_once_one_is_granted(store: Arc<dyn LedgerStore>) {
     let desk = Desk::with(store, []);
-    let mut tasks = JoinSet::new();
-    for _ in 0..32 {
+    let ask = |_| {
         let desk = desk.clone();
-        tasks.spawn(async move { desk.ask("a", keyed(10)).await.expect("the store works") });
-    }
-    let answers = tasks.join_all().await;
+        async move { desk.ask("a", keyed(10)).await.expect("the store works") }
+    };
+    let answers = at_once(0..32, ask).await;
     let granted = answers.iter().filter(|one| matches!(one, Reserving::Granted(_))).count();
     let replayed = answers.iter().filter(|one| matches!(one, Reserving::Replayed(_))).count();
     assert_eq!((granted, replayed), (1, 31));

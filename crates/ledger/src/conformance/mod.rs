@@ -11,8 +11,8 @@
 //! keywheel_ledger::conformance_tests!(empty); // one test for each case
 //! ```
 //!
-//! A case panics if the store breaks the contract. Cases need a tokio runtime of several threads,
-//! and no real time: the clock is moved by hand. What outlives a process, and what several
+//! A case panics if the store breaks the contract. Cases run on tokio, and mean most with several
+//! threads. They need no real time: the clock is moved by hand. What outlives a process, and what several
 //! processes do at once, only the store's own tests can show.
 
 mod concurrency;

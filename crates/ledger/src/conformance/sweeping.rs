@@ -2,14 +2,12 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use tokio::task::JoinSet;
-
 use crate::{
-    Amount, ErrorKind, LedgerStore, RowQuery, RowState, SettledHow, Span, builder::KEEP_ROWS,
+    Amount, ErrorKind, LedgerStore, Row, RowQuery, RowState, SettledHow, Span, builder::KEEP_ROWS,
     store::BATCH,
 };
 
-use super::desk::{AGE, Desk, of_account, tokens_of, used};
+use super::desk::{AGE, Desk, at_once, of_account, tokens_of, used};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -85,12 +83,11 @@ pub(super) async fn two_sweepers_end_each_row_once(store: Arc<dyn LedgerStore>) 
         desk.held(10).await;
     }
     desk.clock.advance(AGE + MS);
-    let mut sweepers = JoinSet::new();
-    for _ in 0..4 {
+    let sweep = |_| {
         let desk = desk.clone();
-        sweepers.spawn(async move { desk.sweep().await });
-    }
-    let swept: Vec<_> = sweepers.join_all().await.into_iter().flatten().collect();
+        async move { desk.sweep().await }
+    };
+    let swept: Vec<_> = at_once(0..4, sweep).await.into_iter().flatten().collect();
     let different: HashSet<_> = swept.iter().map(|row| row.id).collect();
     assert_eq!((swept.len(), different.len()), (50, 50));
     let today = desk.today().await;
@@ -107,16 +104,16 @@ pub(super) async fn a_sweep_racing_settlements_leaves_the_true_figures(
         rows.push(desk.held(100).await);
     }
     desk.clock.advance(AGE + MS);
-    let mut tasks = JoinSet::new();
-    for (i, row) in rows.into_iter().enumerate() {
-        let one = desk.clone();
-        tasks.spawn(async move { one.settled(row.id, 3).await.charged.tokens });
-        if i % 8 == 0 {
-            let one = desk.clone();
-            tasks.spawn(async move { one.sweep().await.len() as u64 });
+    let settle_or_sweep = |(i, row): (usize, Row)| {
+        let desk = desk.clone();
+        async move {
+            if i % 8 == 0 {
+                drop(desk.sweep().await);
+            }
+            desk.settled(row.id, 3).await
         }
-    }
-    tasks.join_all().await;
+    };
+    at_once(rows.into_iter().enumerate(), settle_or_sweep).await;
     let today = desk.today().await;
     assert_eq!((today.tokens.settled, today.tokens.reserved), (64 * 3, 0));
     let states = desk.rows(RowQuery::default()).await;
@@ -126,16 +123,15 @@ pub(super) async fn a_sweep_racing_settlements_leaves_the_true_figures(
 
 pub(super) async fn a_sweep_of_many_rows_comes_in_batches(store: Arc<dyn LedgerStore>) {
     let desk = Desk::with(store, []);
-    let mut tasks = JoinSet::new();
-    for _ in 0..16 {
+    let reserve = |_| {
         let desk = desk.clone();
-        tasks.spawn(async move {
+        async move {
             for _ in 0..(BATCH + 16) / 16 {
                 desk.held(1).await;
             }
-        });
-    }
-    tasks.join_all().await;
+        }
+    };
+    at_once(0..16, reserve).await;
     desk.clock.advance(AGE + MS);
     let first = desk.sweep().await;
     assert_eq!(first.len(), BATCH);
