@@ -3,10 +3,10 @@
 mod common;
 
 use common::{
-    MODEL, Rig, account,
+    MODEL, OTHER_MODEL, Rig, account,
     bodies::{error, reply, tokens_full},
 };
-use keywheel::{Cause, Clock as _, Error};
+use keywheel::{Cause, Clock as _, Error, Limits, ModelFacts, SkipReason};
 use keywheel_provider::testing::Scripted;
 
 /// Some 1,300 tokens by any count.
@@ -78,4 +78,73 @@ fn a_request_that_fits_is_never_called_too_large() {
     let kinds: Vec<_> = account(reply.attempts()).into_iter().map(|(_, kind)| kind).collect();
     assert_eq!(kinds[..5], ["per_minute_tokens"; 5]);
     assert_eq!(kinds[5], "served");
+}
+
+fn assert_never_sent(rig: &Rig, error: &Error, limit: u64) {
+    let Error::TooLarge { estimated, limit: told, .. } = error else { panic!("{error}") };
+    assert_eq!(*told, limit);
+    assert!(*estimated > limit, "{error}");
+    assert!(rig.script.requests().is_empty(), "it was sent");
+    rig.assert_balanced();
+}
+
+/// A 400 for its size is counted, and so may be the minute's tokens:
+/// <https://ai.google.dev/gemini-api/docs/billing>.
+#[test]
+fn a_request_that_surely_cannot_fit_is_never_sent() {
+    // By the minute's tokens, set beforehand.
+    let limits = Limits { tpm: Some(500), ..Limits::default() };
+    let rig = Rig::built(3, |pool| pool.limits("*", limits), |client| client);
+    assert_never_sent(&rig, &rig.run(rig.gemini.generate(MODEL, long())).unwrap_err(), 500);
+    // By what the model can read.
+    let facts = ModelFacts { input_token_limit: Some(600), ..ModelFacts::default() };
+    let rig = Rig::built(3, |pool| pool, |client| client.model_facts(MODEL, facts));
+    assert_never_sent(&rig, &rig.run(rig.gemini.generate(MODEL, long())).unwrap_err(), 600);
+    // Other models are not concerned.
+    rig.script.reply(Scripted::text("Hello"));
+    rig.run(rig.gemini.generate(OTHER_MODEL, long())).unwrap();
+}
+
+/// Once every key has named its limit, the next request of that size is not sent.
+#[test]
+fn learned_limits_are_enough_and_one_unknown_is_not() {
+    let rig = Rig::new(2);
+    rig.script.reply(tokens_full(250, 1));
+    rig.script.otherwise(|_| Scripted::text("Hello"));
+    rig.run(rig.gemini.generate(MODEL, "hi")).unwrap();
+    // The first key has named its limit, the second has not: it may have more.
+    rig.run(rig.gemini.generate(MODEL, long())).unwrap();
+    let keys = rig.keys_used();
+    assert_eq!(keys[1], keys[2], "{keys:?}");
+    rig.clock.advance(std::time::Duration::from_secs(120));
+    rig.script.reply(tokens_full(250, 1));
+    rig.script.reply(tokens_full(250, 1));
+    rig.run(rig.gemini.generate(MODEL, "hi")).unwrap();
+    let sent = rig.script.requests().len();
+    let error = rig.run(rig.gemini.generate(MODEL, long())).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { limit: 250, .. }), "{error}");
+    assert_eq!(rig.script.requests().len(), sent);
+}
+
+/// Estimates lean upwards: what may fit is tried.
+#[test]
+fn a_request_that_may_fit_is_sent() {
+    let facts = ModelFacts { input_token_limit: Some(1_200), ..ModelFacts::default() };
+    let rig = Rig::built(1, |pool| pool, |client| client.model_facts(MODEL, facts));
+    rig.script.reply(Scripted::text("Hello"));
+    rig.run(rig.gemini.generate(MODEL, long())).unwrap();
+}
+
+#[test]
+fn a_model_that_can_read_more_takes_over() {
+    let facts = ModelFacts { input_token_limit: Some(600), ..ModelFacts::default() };
+    let rig = Rig::built(
+        1,
+        |pool| pool,
+        |client| client.model_facts(MODEL, facts).fallback([OTHER_MODEL]),
+    );
+    rig.script.reply(Scripted::text("Hello"));
+    let reply = rig.run(rig.gemini.generate(MODEL, long())).unwrap();
+    assert_eq!(reply.model(), OTHER_MODEL);
+    assert_eq!(reply.skipped()[0].reason, SkipReason::TooLarge);
 }

@@ -23,6 +23,7 @@ mod pace;
 mod plan;
 mod refused;
 mod size;
+mod soonest;
 mod stream;
 pub(crate) mod work;
 
@@ -38,6 +39,7 @@ pub(crate) use self::{
     generate::{generate, stream},
     pace::Paces,
     size::Facts,
+    soonest::{next_available, until_available},
 };
 use self::{
     breaker::{Outcome, Pass},
@@ -79,8 +81,7 @@ pub(crate) async fn perform<W: Work>(
             let usage = work.usage(&answer);
             served.tell(inner, run.model(), usage);
             span.ended(Ok(usage));
-            let model = Arc::clone(run.model());
-            Ok(Done { answer, model, quota_project, attempts: run.attempts })
+            Ok(Done { answer, quota_project, attempts: run.attempts })
         }
         Err(error) => {
             span.ended(Err(&error));
@@ -93,8 +94,6 @@ pub(crate) async fn perform<W: Work>(
 #[derive(Debug)]
 pub(crate) struct Done<T> {
     pub(crate) answer: T,
-    /// The model that was asked.
-    pub(crate) model: Arc<str>,
     /// Whose quota it drew on: what it made belongs to that project.
     pub(crate) quota_project: Arc<str>,
     pub(crate) attempts: Vec<Attempt>,
