@@ -8,10 +8,7 @@ use std::{
 
 use keywheel_core::{ApiKey, Cause, Clock};
 use keywheel_pool::CheckResult;
-use keywheel_provider::{
-    classify::{Asked, Dialect, Kind, Reply, Verdict, classify},
-    upstream::Call,
-};
+use keywheel_provider::classify::{Asked, Dialect, Kind, Reply, Verdict, classify};
 use tokio::{runtime::Handle, task::AbortHandle};
 
 use crate::{gemini::Inner, time::from_now_ms};
@@ -72,8 +69,12 @@ pub(crate) async fn run_due(inner: &Inner) -> usize {
 
 /// Asks the provider whether `key` works, for free.
 pub(crate) async fn check(inner: &Inner, key: &ApiKey) -> CheckResult {
-    let call = Call::models().with_query("pageSize", "1");
-    let Ok(response) = inner.upstream.call(key, &call).await else {
+    let upstream = &inner.upstream;
+    let mut call = upstream.provider().models(None);
+    if upstream.dialect() == Dialect::Gemini {
+        call = call.with_query("pageSize", "1");
+    }
+    let Ok(response) = upstream.call(key, &call).await else {
         return CheckResult::Unknown;
     };
     let (status, headers) = (response.status, response.headers.clone());
@@ -81,7 +82,7 @@ pub(crate) async fn check(inner: &Inner, key: &ApiKey) -> CheckResult {
         return CheckResult::Unknown;
     };
     let reply = Reply { status, headers: &headers, body: &body };
-    result(&classify(Dialect::Gemini, &reply, &Asked::default(), inner.clock.now()))
+    result(&classify(upstream.dialect(), &reply, &Asked::default(), inner.clock.now()))
 }
 
 fn result(verdict: &Verdict) -> CheckResult {

@@ -12,9 +12,9 @@ use common::{
     fingerprint, key, label, over, spec,
 };
 use http::Method;
-use keywheel::{Cause, Error, Gemini, ManualClock, Pool, StateLocation};
+use keywheel::{Cause, Error, Gemini, ManualClock, OpenAiApi, Pool, StateLocation};
 use keywheel_provider::testing::{Script, Scripted};
-use keywheel_sim::{KeyState, Limits, ModelConfig, ProjectConfig, SimConfig, SimTransport};
+use keywheel_sim::{Face, KeyState, Limits, ModelConfig, ProjectConfig, SimConfig, SimTransport};
 use serde_json::json;
 
 const DAY: Duration = Duration::from_secs(25 * 3_600);
@@ -154,6 +154,33 @@ fn a_check_sends_the_key_as_google_wants_it() {
     assert_eq!(common::run(&clock, gemini.run_due_checks()), 1);
     common::run(&clock, gemini.generate(MODEL, "hi")).unwrap();
     assert_eq!(sim.world().stats().bucket("alpha", MODEL).counted, 1, "the checks cost nothing");
+}
+
+/// Another provider is asked in its own words: its list of models, with the key as a Bearer token.
+#[test]
+fn a_check_asks_an_openai_style_provider_its_own_way() {
+    let clock = ManualClock::at(at(NOON));
+    let config = SimConfig::new()
+        .with_face(Face::OpenAi)
+        .with_model("llama", ModelConfig::free(Limits::new().rpd(5)))
+        .with_project(ProjectConfig::new("alpha").with_key_in_state(key(1), KeyState::Invalid));
+    let sim = SimTransport::new(config, Arc::new(clock.clone())).unwrap();
+    let pool = Pool::builder()
+        .keys([spec(1)])
+        .clock(Arc::new(clock.clone()))
+        .state(StateLocation::None)
+        .build()
+        .unwrap();
+    let gemini = over(pool, sim.clone(), |client| {
+        client.provider(OpenAiApi::new()).base_url("http://acme.invalid/v1")
+    });
+    let error = common::run(&clock, gemini.generate("llama", "hi")).unwrap_err();
+    assert!(matches!(error, Error::AllKeysDead { .. }), "{error}");
+
+    sim.world().with(|world| world.set_key_state(fingerprint(1), KeyState::Ok));
+    clock.advance(DAY);
+    assert_eq!(common::run(&clock, gemini.run_due_checks()), 1);
+    common::run(&clock, gemini.generate("llama", "hi")).unwrap();
 }
 
 async fn until(what: &str, mut done: impl FnMut() -> bool) {
