@@ -122,8 +122,8 @@ impl<'a> Book<'a> {
         for place in places {
             let Some(row) = self.row_at(*place)? else { continue };
             let Some(delta) = decide::prune(&row, now, keep) else { continue };
-            self.file.prepare_cached("DELETE FROM rows WHERE seq = ?")?.execute([whole(*place)])?;
             let group = self.group(&row)?;
+            self.file.prepare_cached("DELETE FROM rows WHERE seq = ?")?.execute([whole(*place)])?;
             self.memory.totals.change(group, delta);
             removed += 1;
         }
@@ -161,8 +161,9 @@ impl<'a> Book<'a> {
     }
 
     fn replace(&mut self, row: &Row, delta: Delta) -> Result<(), Fault> {
-        columns::update(self.file, row)?;
+        // First: where this fails, nothing of the row is written.
         let group = self.group(row)?;
+        columns::update(self.file, row)?;
         self.memory.totals.change(group, delta);
         Ok(())
     }

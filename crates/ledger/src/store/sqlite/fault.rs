@@ -68,7 +68,8 @@ pub(super) fn explain(error: rusqlite::Error) -> LedgerError {
         Some(ErrorCode::SystemIoFailure) => {
             (ErrorKind::Store, "the disk with the ledger fails or is full")
         }
-        _ => (ErrorKind::Store, "the ledger cannot be read or written"),
+        Some(_) => (ErrorKind::Store, "the ledger cannot be read or written"),
+        None => (ErrorKind::Corrupt, "the ledger holds what keywheel never writes"),
     };
     LedgerError::new(kind, format!("{what} ({error})")).caused_by(error)
 }

@@ -29,6 +29,8 @@ const CACHE_KIB: i64 = 16 * 1024;
 /// After how many pages of 4 KiB the log is copied into the file. Copying stops the writer for some
 /// milliseconds, so not too often; and readers have to look through the log, so not too rarely.
 const LOG_PAGES: i64 = 4_000;
+/// How large the log may stay after a long report has made it grow.
+const LOG_BYTES: i64 = 64 << 20;
 
 /// A ledger that is open for writing.
 #[derive(Debug)]
@@ -76,7 +78,8 @@ pub(super) fn open(
     }
     schema::migrate(&mut connection, found)?;
     tx::immediate(&mut connection, |file| {
-        if found == Found::Nothing {
+        // Also if whoever made it was killed before he could name it.
+        if meta::read::<String>(file, meta::LEDGER_ID)?.is_none() {
             meta::set(file, meta::LEDGER_ID, format!("{:032x}", fastrand::u128(..)))?;
             meta::set(file, meta::CREATED_AT, now.timestamp_millis())?;
         }
@@ -173,6 +176,7 @@ fn configure(connection: &Connection) -> Result<(), Fault> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
+    connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     Ok(())
 }

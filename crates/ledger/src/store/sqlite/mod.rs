@@ -84,7 +84,7 @@ pub struct SqliteStore {
     writer: Option<mpsc::Sender<Message>>,
     reader: Option<mpsc::Sender<Reading>>,
     interrupt: InterruptHandle,
-    /// Ends when a thread has ended.
+    /// The reader and the writer; each ends when its thread has.
     threads: Mutex<[std_mpsc::Receiver<()>; 2]>,
 }
 
@@ -241,12 +241,15 @@ impl LedgerStore for SqliteStore {
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        drop((self.writer.take(), self.reader.take()));
+        let [reading, writing] = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // Nobody waits for what is read: every future borrows the store. They send nothing; waiting
+        // ends when the thread has dropped its side.
+        drop(self.reader.take());
         self.interrupt.interrupt();
-        for thread in self.threads.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            // It sends nothing; this ends when the thread has dropped its side.
-            let _ = thread.recv_timeout(PATIENCE_TO_CLOSE);
-        }
+        let _ = reading.recv_timeout(PATIENCE_TO_CLOSE);
+        // The writer last: only the last connection takes the log away.
+        drop(self.writer.take());
+        let _ = writing.recv_timeout(PATIENCE_TO_CLOSE);
     }
 }
 

@@ -9,7 +9,8 @@ use tokio::sync::{mpsc::Receiver, oneshot};
 use super::{
     columns::{self, whole},
     fault::Fault,
-    file, meta, totals, tx,
+    file::{self, Identity},
+    meta, totals, tx,
 };
 use crate::{
     AuditReport, LedgerError, Row, RowQuery, StorageInfo, StoreInfo, Total, TotalKey,
@@ -30,16 +31,18 @@ pub(super) enum Connected {
 
 /// Reads what comes through `queue` from the ledger at `path`, until nobody can send any more.
 pub(super) fn run(path: PathBuf, connection: Connection, mut queue: Receiver<Reading>) {
-    let mut open = Some(connection);
+    let mut open = Some((connection, Identity::of(&path)));
     while let Some(reading) = queue.blocking_recv() {
-        let connection = match open.take() {
-            Some(connection) => Ok(connection),
+        let identity = Identity::of(&path);
+        let connection = match open.take().filter(|(_, before)| *before == identity) {
+            Some((connection, _)) => Ok(connection),
+            // The first time after a failure, or another file has taken its place.
             None => file::open_for_reading(&path),
         };
         match connection {
             Ok(connection) => {
                 if reading(Ok(&connection)) == Connected::Keep {
-                    open = Some(connection);
+                    open = Some((connection, identity));
                 }
             }
             Err(fault) => drop(reading(Err(fault.into()))),
