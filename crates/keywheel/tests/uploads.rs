@@ -105,6 +105,26 @@ fn files_of_two_projects_cannot_be_used_together_and_the_error_names_them() {
 }
 
 #[test]
+fn a_file_uploaded_beside_another_can_be_used_with_it() {
+    let rig = SimRig::new(3, world(3));
+    let one = small(&rig, "one");
+    let folder = tempfile::tempdir().unwrap();
+    for client in [&rig, &rig.again(3, &folder.path().join("pool.json"))] {
+        for place in [one.uri.clone().unwrap(), name(&one).to_owned()] {
+            let upload = client.gemini.files().upload(b"two".to_vec(), "text/plain");
+            let two = client.run(upload.beside(place)).unwrap();
+            client.run(client.gemini.generate(MODEL, naming([&one, &two]))).unwrap();
+        }
+    }
+    let owner = rig.run(rig.gemini.owners().owner(name(&one))).unwrap();
+    let upload = rig.gemini.files().upload(b"three".to_vec(), "text/plain").owner(owner);
+    let three = rig.run(upload).unwrap();
+    rig.run(rig.gemini.generate(MODEL, naming([&one, &three]))).unwrap();
+    let upload = rig.gemini.files().upload(Vec::new(), "text/plain").beside("files/nobodys");
+    assert!(matches!(rig.run(upload), Err(Error::Rejected { .. })));
+}
+
+#[test]
 fn who_made_a_file_is_known_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("pool.json");

@@ -8,7 +8,7 @@
 mod source;
 mod upload;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use keywheel_provider::{
     api::{FileList, FileState},
@@ -194,6 +194,18 @@ async fn look(inner: &Inner, call: Call, options: CallOptions) -> Result<File, E
         remember(inner, &done.answer, &done.quota_project).await;
     }
     Ok(done.answer)
+}
+
+/// The quota project that has a file.
+async fn owner_of(inner: &Inner, file: &str, options: CallOptions) -> Result<Arc<str>, Error> {
+    let call = Call::file(file).map_err(setting)?;
+    let name = call.path.clone();
+    if let Some(owner) = inner.owners.owner(&name).await {
+        return Ok(owner);
+    }
+    look(inner, call, options).await?;
+    let owner = inner.owners.owner(&name).await;
+    owner.ok_or_else(|| setting(format!("nobody knows whose {name} is")))
 }
 
 async fn list(inner: &Inner, options: CallOptions) -> Result<Vec<File>, Error> {

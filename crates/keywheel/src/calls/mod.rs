@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use keywheel_core::Clock;
 
+pub(crate) use self::models::count_tokens;
 pub use self::pending::Pending;
 use crate::{gemini::CallOptions, time::from_now_ms};
 

@@ -55,11 +55,8 @@ impl Gemini {
     ) -> Pending<TokenCount> {
         let (model, request) = (bare(model.into()), request.into());
         Pending::new(self, move |inner, options| async move {
-            let call = inner.upstream.provider().count_tokens(&model, &request).map_err(setting)?;
-            let call = call.ok_or_else(|| absent(&inner, "way to count tokens"))?;
             let options = owner::bind(&inner, &request, options).await?;
-            let work = Simple::new("countTokens", call, |provider, body| provider.read_count(body));
-            Ok(perform(&inner, model, &work, &options).await?.answer)
+            count_tokens(&inner, model, &request, options).await
         })
     }
 
@@ -133,6 +130,19 @@ impl Gemini {
             Ok(model)
         })
     }
+}
+
+/// How many tokens `request` has, which is bound to whom it has to be.
+pub(crate) async fn count_tokens(
+    inner: &Inner,
+    model: Arc<str>,
+    request: &GenerateRequest,
+    options: CallOptions,
+) -> Result<TokenCount, Error> {
+    let call = inner.upstream.provider().count_tokens(&model, request).map_err(setting)?;
+    let call = call.ok_or_else(|| absent(inner, "way to count tokens"))?;
+    let work = Simple::new("countTokens", call, |provider, body| provider.read_count(body));
+    Ok(perform(inner, model, &work, &options).await?.answer)
 }
 
 async fn models(inner: &Inner, options: &CallOptions) -> Result<Vec<Model>, Error> {

@@ -11,7 +11,10 @@ use keywheel_provider::{
 };
 
 use super::Settings;
-use crate::attempt::work::{Brought, Sight, Work};
+use crate::{
+    attempt::work::{Brought, Sight, Work},
+    charging::Bill,
+};
 
 /// One request for the vectors of several texts.
 pub(super) struct Batch {
@@ -59,6 +62,11 @@ impl Work for Batch {
             return Brought::Unreadable { status, reason };
         }
         brought
+    }
+
+    /// Vectors are no output.
+    fn bill(&self, ask: &Ask) -> Option<Bill> {
+        Some(Bill::input(ask.tokens))
     }
 
     fn usage(&self, answer: &Self::Answer) -> Option<Usage> {

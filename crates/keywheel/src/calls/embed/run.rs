@@ -26,7 +26,9 @@ const MOST_IN_FLIGHT: usize = 4;
 type Claims = HashMap<Arc<str>, Claim>;
 
 pub(super) async fn embed(call: Embed) -> Result<Embeddings, Error> {
-    let Embed { gemini, model, texts, settings, resume, options } = call;
+    let Embed { gemini, model, texts, settings, resume, mut options } = call;
+    // One call, however many requests it takes.
+    gemini.inner.purse.begin(&mut options.payer);
     let texts = texts.as_slice();
     if let Some(empty) = texts.iter().position(|text| text.trim().is_empty()) {
         // Google answers it with a 429 that names no quota.
@@ -184,6 +186,11 @@ fn wants_fewer(error: &Error) -> bool {
     match error {
         Error::Exhausted { .. } | Error::TooLarge { .. } => true,
         Error::Rejected { rejected, .. } => rejected.cause == Cause::RequestTooLarge,
+        // What is left of a budget is no round number either.
+        #[cfg(feature = "ledger")]
+        Error::OverBudget { denied, .. } => {
+            denied.limit.unit == keywheel_ledger::Unit::Tokens && denied.left() > 0
+        }
         _ => false,
     }
 }

@@ -12,7 +12,7 @@ use keywheel_provider::{
     upstream::{Call, CallError, Upstream},
 };
 
-use super::{ALL, ROUTE, Source, remember};
+use super::{ALL, ROUTE, Source, owner_of, remember};
 use crate::{
     Error, Gemini,
     attempt::{
@@ -46,6 +46,8 @@ pub struct Upload {
     display_name: Option<String>,
     progress: Option<Box<Progress>>,
     deadline: Option<Duration>,
+    /// A file or cache whose owner is to have this file, too.
+    beside: Option<String>,
     options: CallOptions,
 }
 
@@ -58,6 +60,7 @@ impl Upload {
             display_name: None,
             progress: None,
             deadline: None,
+            beside: None,
             options: gemini.options(),
         }
     }
@@ -71,6 +74,37 @@ impl Upload {
     /// Is told how many bytes have arrived, of how many, after each chunk.
     pub fn progress(mut self, progress: impl FnMut(u64, u64) + Send + 'static) -> Self {
         self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// Uploads to the quota project that has `file`, given by its name or its address: one request can name both then.
+    /// Defaults to whichever project's turn it is.
+    ///
+    /// ```no_run
+    /// # async fn run(gemini: keywheel::Gemini) -> Result<(), keywheel::Error> {
+    /// use std::path::Path;
+    /// use keywheel::{Content, Part};
+    ///
+    /// let files = gemini.files();
+    /// let before = files.upload(Path::new("before.png"), "image/png").await?;
+    /// let name = before.name.clone().unwrap_or_default();
+    /// let after = files.upload(Path::new("after.png"), "image/png").beside(name).await?;
+    /// let parts = [before, after].into_iter().filter_map(|file| file.to_part());
+    /// let question = Content::user(parts.chain([Part::from_text("What has changed?")]));
+    /// let reply = gemini.generate("gemini-3.5-flash-lite", question).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A file that nobody knows the owner of is looked for as by [`Files::get`](super::Files::get).
+    pub fn beside(mut self, file: impl Into<String>) -> Self {
+        self.beside = Some(file.into());
+        self
+    }
+
+    /// Uploads to this quota project. Defaults to whichever project's turn it is.
+    pub fn owner(mut self, quota_project: impl Into<Arc<str>>) -> Self {
+        self.options.owner = Some(quota_project.into());
         self
     }
 
@@ -110,10 +144,15 @@ impl fmt::Debug for Upload {
 
 async fn upload(inner: &Inner, upload: Upload) -> Result<File, Error> {
     only_gemini(inner, "files")?;
-    let Upload { mut source, mime_type, display_name, mut progress, deadline, options, .. } =
-        upload;
+    let Upload {
+        mut source, mime_type, display_name, mut progress, deadline, beside, options, ..
+    } = upload;
     let size = source.size().await.map_err(unreadable)?;
-    let limits = Limits::new(inner, deadline, options);
+    let mut limits = Limits::new(inner, deadline, options);
+    if let Some(file) = beside {
+        let owner = owner_of(inner, &file, limits.now()).await?;
+        limits.options = owned(limits.options, owner);
+    }
 
     let file = File { display_name, ..File::default() };
     let version = inner.upstream.version();
