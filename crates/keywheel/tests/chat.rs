@@ -92,6 +92,18 @@ fn a_blocked_prompt_is_a_success_that_is_counted_and_no_part_of_the_conversation
 }
 
 #[test]
+fn what_the_degradation_callback_says_is_no_part_of_the_conversation() {
+    let rig =
+        Rig::built(1, |pool| pool, |client| client.on_exhausted(|_| async { "We are resting." }));
+    rig.script.reply(Scripted::day_spent(20));
+    let mut chat = rig.gemini.chat(MODEL);
+    assert!(rig.run(chat.send("hi")).unwrap().degraded().is_some());
+    let text = rig.run(async { chat.stream("hi").await.unwrap().text().await });
+    assert_eq!(text.unwrap(), "We are resting.");
+    assert!(chat.history().is_empty());
+}
+
+#[test]
 fn an_answer_of_thoughts_alone_is_a_success_and_goes_back_as_it_came() {
     let rig = Rig::new(2);
     let thoughts = json!([{"text": "Hm.", "thought": true, "thoughtSignature": "c2ln"}]);

@@ -1,5 +1,7 @@
 //! Answers as values of one's own types, and clear words when they are not.
 
+#![cfg(feature = "schemars")]
+
 mod common;
 
 use common::{

@@ -59,7 +59,8 @@ impl Gemini {
 ///
 /// Both sides of an exchange are remembered once it has succeeded, and none of it before: what fails, or is dropped
 /// half-way, leaves the history as it was, and can be sent again. An answer without any content, such as that to a
-/// blocked prompt, is no exchange: it would make every later request fail.
+/// blocked prompt, is no exchange: it would make every later request fail. Nor is one that no model gave
+/// ([`degraded`](Reply::degraded)).
 ///
 /// What the model said is kept byte for byte, thought signatures included: newer models refuse a conversation in
 /// which they are missing or changed (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
@@ -133,6 +134,12 @@ impl Chat {
         &mut self.request.contents
     }
 
+    /// All that is sent with every message: for what has no method here, such as a
+    /// [cache](GenerateRequest::cached_content) to build on. Its contents are the history.
+    pub const fn request_mut(&mut self) -> &mut GenerateRequest {
+        &mut self.request
+    }
+
     /// The model that is asked.
     #[must_use]
     pub fn model(&self) -> &str {
@@ -152,7 +159,7 @@ impl Chat {
     pub async fn send(&mut self, message: impl Into<Content>) -> Result<Reply, Error> {
         let message = message.into();
         let reply = self.ask(slice::from_ref(&message)).await?;
-        self.remember(vec![message], reply.content());
+        self.remember(vec![message], said_by_a_model(&reply));
         Ok(reply)
     }
 
@@ -252,7 +259,7 @@ impl Chat {
             let Some(content) =
                 reply.content().filter(|_| is_whole && !calls.is_empty() && round < MOST_ROUNDS)
             else {
-                self.remember(said, reply.content());
+                self.remember(said, said_by_a_model(&reply));
                 return Ok(reply);
             };
             said.push(content.clone());
@@ -288,4 +295,8 @@ impl Chat {
         answer.role.get_or_insert_with(|| "model".to_owned());
         self.request.contents.push(answer);
     }
+}
+
+fn said_by_a_model(reply: &Reply) -> Option<&Content> {
+    reply.content().filter(|_| reply.degraded().is_none())
 }

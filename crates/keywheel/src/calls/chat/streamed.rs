@@ -76,7 +76,9 @@ impl Stream for ChatStream<'_> {
             }
             Some(Err(_)) => this.message = None,
             None => {
-                if let Some(message) = this.message.take() {
+                if let Some(message) = this.message.take()
+                    && this.events.degraded().is_none()
+                {
                     let answer = Content::model(std::mem::take(&mut this.answer));
                     this.chat.remember(vec![message], Some(&answer));
                 }
