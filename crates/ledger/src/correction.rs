@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::{Outcome, Row};
+use keywheel_core::Usage;
 
 /// How many of a model's latest errors are kept.
 const KEPT: usize = 512;
@@ -40,18 +40,13 @@ impl Corrections {
         errors.map_or(1.0, |errors| errors.p99.clamp(1.0, LARGEST_FACTOR))
     }
 
-    /// Learns from a row that was settled with usage.
-    pub(crate) fn observe(&mut self, row: &Row) {
-        let Some(usage) = row.usage.filter(|_| row.outcome == Some(Outcome::Answered)) else {
-            return;
-        };
-        let Some(error) = error(row.estimate.guess, usage.input.saturating_add(usage.tool)) else {
-            return;
-        };
-        if !self.models.contains_key(&row.model) && self.models.len() >= MOST_MODELS {
+    /// Learns from an answer to `model` whose input was guessed, and what it really used.
+    pub(crate) fn observe(&mut self, model: &Arc<str>, guess: u64, usage: &Usage) {
+        let Some(error) = error(guess, usage.input.saturating_add(usage.tool)) else { return };
+        if !self.models.contains_key(model) && self.models.len() >= MOST_MODELS {
             return;
         }
-        self.models.entry(Arc::clone(&row.model)).or_default().push(error);
+        self.models.entry(Arc::clone(model)).or_default().push(error);
     }
 }
 
@@ -83,22 +78,11 @@ pub(crate) fn percentile(values: &mut [f64], percent: usize) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use keywheel_core::{Clock, ManualClock, Usage};
-
     use super::*;
-    use crate::{Ask, Estimate, LedgerRules, Reservation, RowId};
 
-    fn row(guess: u64, input: u64) -> Row {
-        let clock = ManualClock::at("2026-11-30T12:00:00Z".parse().unwrap());
-        let ask = Ask::new("m", Estimate::new(guess, 10));
-        let account = "a".parse().unwrap();
-        let rules = Arc::new(LedgerRules::new());
-        let reservation = Reservation::new(account, ask, rules, clock.now()).unwrap();
-        Row {
-            usage: Some(Usage { input, total: input, ..Usage::default() }),
-            outcome: Some(Outcome::Answered),
-            ..Row::reserved(RowId::fresh(1), &reservation)
-        }
+    fn observe(corrections: &mut Corrections, guess: u64, input: u64) {
+        let usage = Usage { input, total: input, ..Usage::default() };
+        corrections.observe(&"m".into(), guess, &usage);
     }
 
     #[test]
@@ -113,7 +97,7 @@ mod tests {
             } else {
                 90
             };
-            corrections.observe(&row(100, input));
+            observe(&mut corrections, 100, input);
         }
         assert_eq!(corrections.factor("m"), 2.0);
         assert_eq!(corrections.factor("another"), 1.0);
@@ -122,27 +106,26 @@ mod tests {
     #[test]
     fn few_calls_prove_nothing() {
         let mut corrections = Corrections::default();
-        (1..BELIEVED).for_each(|_| corrections.observe(&row(100, 400)));
+        (1..BELIEVED).for_each(|_| observe(&mut corrections, 100, 400));
         assert_eq!(corrections.factor("m"), 1.0);
-        corrections.observe(&row(100, 400));
+        observe(&mut corrections, 100, 400);
         assert_eq!(corrections.factor("m"), 4.0);
     }
 
     #[test]
     fn a_correction_never_goes_below_the_guess_nor_through_the_roof() {
         let mut corrections = Corrections::default();
-        (0..64).for_each(|_| corrections.observe(&row(100, 10)));
+        (0..64).for_each(|_| observe(&mut corrections, 100, 10));
         assert_eq!(corrections.factor("m"), 1.0);
-        (0..512).for_each(|_| corrections.observe(&row(1, u64::MAX)));
+        (0..512).for_each(|_| observe(&mut corrections, 1, u64::MAX));
         assert_eq!(corrections.factor("m"), LARGEST_FACTOR);
     }
 
     #[test]
     fn what_was_not_estimated_teaches_nothing() {
         let mut corrections = Corrections::default();
-        (0..64).for_each(|_| corrections.observe(&row(0, 500)));
-        let cut = Row { outcome: Some(Outcome::CutShort), ..row(1, 500) };
-        (0..64).for_each(|_| corrections.observe(&cut));
+        (0..64).for_each(|_| observe(&mut corrections, 0, 500));
+        (0..64).for_each(|_| observe(&mut corrections, 500, 0));
         assert_eq!(corrections.factor("m"), 1.0);
     }
 }

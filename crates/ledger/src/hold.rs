@@ -215,6 +215,13 @@ impl Actual {
         Self { outcome: Outcome::NotSent, usage: None, tokens: Some(0), note: None }
     }
 
+    /// With another outcome.
+    #[must_use]
+    pub const fn outcome(mut self, outcome: Outcome) -> Self {
+        self.outcome = outcome;
+        self
+    }
+
     /// With the usage that was seen, if any.
     #[must_use]
     pub const fn usage(mut self, usage: Option<Usage>) -> Self {

@@ -10,8 +10,8 @@ use keywheel_core::Clock;
 
 use crate::{
     AccountId, Actual, Ask, AuditReport, Estimate, Hold, LedgerBuilder, LedgerError, LedgerRules,
-    LedgerStore, Overcommitment, Reservation, Reserved, Reserving, Row, RowId, RowQuery, RowState,
-    Settled, SettledHow, Settlement, StoreInfo, TurnedOver,
+    LedgerStore, Outcome, Overcommitment, Reservation, Reserved, Reserving, Row, RowId, RowQuery,
+    RowState, Settled, SettledHow, Settlement, StoreInfo, TurnedOver, Usage,
     background::Background,
     correction::Corrections,
     hold::{detach, tell_failure},
@@ -277,7 +277,11 @@ impl Ledger {
         self.inner.sweep().await?;
         let rows = self.inner.store.recent(RECENT).await?;
         let mut corrections = self.corrections();
-        rows.iter().rev().for_each(|row| corrections.observe(row));
+        for row in rows.iter().rev() {
+            if let Some(usage) = &row.usage {
+                corrections.observe(&row.model, row.estimate.guess, usage);
+            }
+        }
         drop(corrections);
         if let Some(background) = Background::start(&self.inner) {
             // A ledger is begun once.
@@ -293,9 +297,9 @@ impl Ledger {
         actual: Actual,
     ) -> Result<Settled, LedgerError> {
         let settlement = self.settlement(id, actual);
-        let (outcome, usage) = (settlement.outcome, settlement.usage);
+        let answer = answer(&settlement);
         let settled = self.inner.store.settle(settlement).await?;
-        self.learn(settled, row.map(|row| Row { outcome: Some(outcome), usage, ..row.clone() }));
+        self.learn(settled, row, answer);
         Ok(settled)
     }
 
@@ -315,9 +319,9 @@ impl Ledger {
         }
         let next = self.reservation(row.account.as_str(), next)?;
         let settlement = self.settlement(row.id, actual);
-        let (outcome, usage) = (settlement.outcome, settlement.usage);
+        let answer = answer(&settlement);
         let (settled, reserving) = self.inner.store.turn_over(settlement, next).await?;
-        self.learn(settled, Some(Row { outcome: Some(outcome), usage, ..row.clone() }));
+        self.learn(settled, Some(row), answer);
         Ok(TurnedOver { settled, next: self.hand_out(reserving) })
     }
 
@@ -352,12 +356,15 @@ impl Ledger {
         }
     }
 
-    fn learn(&self, settled: Settled, row: Option<Row>) {
+    fn learn(&self, settled: Settled, row: Option<&Row>, answer: Option<Usage>) {
         if settled.overrun() > 0 {
             tracing::debug!(row = %settled.id, overrun = settled.overrun(), "used more than reserved");
         }
-        if let Some(row) = row.filter(|_| settled.how != SettledHow::Again) {
-            self.corrections().observe(&row);
+        if settled.how == SettledHow::Again {
+            return;
+        }
+        if let (Some(row), Some(usage)) = (row, answer) {
+            self.corrections().observe(&row.model, row.estimate.guess, &usage);
         }
     }
 
@@ -413,6 +420,11 @@ impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ledger").field("store", &self.inner.store).finish_non_exhaustive()
     }
+}
+
+/// The usage of an answer that came to its end: what estimates are compared with.
+fn answer(settlement: &Settlement) -> Option<Usage> {
+    settlement.usage.filter(|_| settlement.outcome == Outcome::Answered)
 }
 
 /// How many of the newest rows the corrections are rebuilt from.

@@ -1,5 +1,7 @@
 //! What a ledger does by itself, by a clock that is moved by hand.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod common;
 
 use std::{sync::Arc, time::Duration};

@@ -1,6 +1,8 @@
 //! Every call is dropped after each of its polls. Nothing is charged twice, nothing is lost, and
 //! nothing stays reserved past the sweep.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod common;
 
 use std::{

@@ -1,5 +1,7 @@
 //! The store in memory passes the suite that every store has to pass.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::sync::Arc;
 
 use keywheel_ledger::{LedgerError, LedgerStore, MemoryStore};

@@ -1,5 +1,7 @@
 //! The handle: what callers see.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod common;
 
 use std::{sync::Arc, time::Duration};
@@ -246,6 +248,12 @@ async fn estimates_learn_from_what_calls_really_used_and_outlive_the_ledger() {
         hold.settle(actual(if i % 10 == 0 { 1_400 } else { 900 }, 10)).await.unwrap();
     }
     assert_eq!(ledger.correction("m"), 1.4);
+    // An answer that was cut says nothing of its whole input.
+    for _ in 0..100 {
+        let hold = ledger.reserve("a", Ask::new("m", Estimate::new(10, 1))).await.unwrap();
+        let cut = actual(1_000, 0);
+        hold.held().unwrap().settle(cut.outcome(Outcome::CutShort)).await.unwrap();
+    }
     assert_eq!(estimate(&ledger).input, 1_400);
     assert_eq!(estimate(&ledger).guess, 1_000, "what is compared stays uncorrected");
 

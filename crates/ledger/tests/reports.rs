@@ -1,5 +1,7 @@
 //! What can be read out of a ledger afterwards.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod common;
 
 use std::time::Duration;
