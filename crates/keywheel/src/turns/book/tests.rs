@@ -1,4 +1,9 @@
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use keywheel_core::ManualClock;
 
@@ -92,6 +97,25 @@ fn processes_that_count_at_once_lose_nothing_and_count_nothing_twice() {
         }
     });
     assert_eq!(count(&fixture.open()), 200);
+}
+
+#[test]
+fn at_no_moment_is_a_turn_missing_or_told_twice() {
+    let fixture = Fixture::new();
+    let (book, done) = (fixture.open(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                book.flush().unwrap();
+            }
+        });
+        for number in 1..=1_000 {
+            book.record(&fixture.turn());
+            let told = count(&book);
+            done.store(told != number || number == 1_000, Relaxed);
+            assert_eq!(told, number);
+        }
+    });
 }
 
 #[test]
