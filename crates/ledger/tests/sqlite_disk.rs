@@ -129,6 +129,7 @@ fn a_file_that_is_removed_or_emptied_under_load_fails_closed() {
         // All that was spent is gone with it: an empty cap would let 600 through again.
         fs::rename(&file, &kept).unwrap();
         assert!(reserve(&store, &rules, 10).await.is_err());
+        assert!(store.info().await.is_err(), "nor is the past reported as the present");
         fs::write(&file, "").unwrap();
         let error = reserve(&store, &rules, 10).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Missing, "{error}");

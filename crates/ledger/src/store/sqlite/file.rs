@@ -192,10 +192,13 @@ fn expect_ledger(connection: &Connection) -> Result<(), Fault> {
 }
 
 fn judge(path: &Path, kind: &StorageKind, durability: Durability) -> Result<(), LedgerError> {
+    let path = path.display();
+    if let StorageKind::Network(name) = kind {
+        tracing::warn!("{path} lies on {name}: locks may not hold there; put it on a local disk");
+    }
     if !kind.vanishes() {
         return Ok(());
     }
-    let path = path.display();
     let fact =
         format!("{path} lies on {kind}: a restart or a new instance begins with an empty cap");
     match durability {

@@ -136,7 +136,7 @@ impl SqliteStore {
         let (storage, connection) = opened.await.unwrap_or_else(|_| Err(closed()))?;
         let interrupt = connection.get_interrupt_handle();
         let path = storage.path.clone().unwrap_or_default();
-        let reading = spawn("keywheel-reports", move || reader::run(path, connection, read))?;
+        let reading = spawn("keywheel-reader", move || reader::run(path, connection, read))?;
         let threads = Mutex::new([reading, writing]);
         let (writer, reader) = (Some(writer), Some(reader));
         Ok(Self { storage, waiting, abandoned, writer, reader, interrupt, threads })
