@@ -14,8 +14,11 @@ pub struct OutOfQuota {
     pub model: String,
     /// The request that cannot be served now.
     pub request: Arc<GenerateRequest>,
-    /// The soonest moment, and bucket by bucket, why.
+    /// The soonest moment, and bucket by bucket, why. Without buckets if it is the budget that is spent.
     pub exhausted: Exhausted,
+    /// The limit of the ledger that stands in the way, if it is the budget that is spent and not the keys.
+    #[cfg(feature = "ledger")]
+    pub over_budget: Option<keywheel_ledger::Denied>,
 }
 
 impl OutOfQuota {

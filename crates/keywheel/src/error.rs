@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use keywheel_core::Cause;
-use keywheel_pool::{Exhausted, PoolError, keys::KeysError};
+use keywheel_pool::{Exhausted, ExhaustedKind, PoolError, keys::KeysError};
 use keywheel_provider::classify::Verdict;
 
 use crate::{Attempt, ConfigErrors, Skipped};
@@ -55,6 +55,28 @@ pub enum Error {
         attempts: Vec<Attempt>,
         /// With a fallback chain: each of its models, and why it did not answer.
         skipped: Vec<Skipped>,
+    },
+    /// A limit of the ledger does not let it through: what the call may cost, at most, does not fit. Nothing was sent
+    /// after that was known. [`next_available_at`](Self::next_available_at) says when the limit begins anew.
+    #[cfg(feature = "ledger")]
+    #[error("{denied}{}", Others(skipped, ""))]
+    OverBudget {
+        /// Which limit, how full it is, and how much was asked for.
+        denied: Box<keywheel_ledger::Denied>,
+        /// What this call tried before.
+        attempts: Vec<Attempt>,
+        /// With a fallback chain: each of its models that did not answer, and why.
+        skipped: Vec<Skipped>,
+    },
+    /// The ledger cannot say whether a call fits into the budget, so nothing was sent: the account is unknown, or the
+    /// ledger cannot be read or written.
+    #[cfg(feature = "ledger")]
+    #[error("the ledger does not let anything be sent: {source}")]
+    Ledger {
+        /// What is wrong.
+        source: keywheel_ledger::LedgerError,
+        /// What this call tried before.
+        attempts: Vec<Attempt>,
     },
     /// The request itself is at fault: no other key would help. Holds the provider's reply as it came.
     ///
@@ -114,7 +136,7 @@ pub enum Error {
         verdict: Option<Box<Verdict>>,
     },
     /// The request names files or caches of several quota projects, which no key can use together. Nothing was
-    /// sent. Upload them again, one after the other: [`Upload`](crate::files::Upload) says how to choose.
+    /// sent. Upload them again, [beside](crate::files::Upload::beside) each other.
     #[error("no key can use these together: {}", .owners.iter().map(|(name, owner)| format!("{name} of {owner}")).collect::<Vec<_>>().join(", "))]
     MixedOwners {
         /// One file or cache of each quota project, by its name, and the project.
@@ -167,6 +189,8 @@ impl Error {
     pub fn next_available_at(&self) -> Option<DateTime<Utc>> {
         match self {
             Self::UpstreamDown { next_attempt_at, .. } => *next_attempt_at,
+            #[cfg(feature = "ledger")]
+            Self::OverBudget { denied, .. } => denied.retry_at,
             Self::Incomplete { source, .. } => source.next_available_at(),
             _ => self.exhausted().and_then(|exhausted| exhausted.soonest),
         }
@@ -183,6 +207,8 @@ impl Error {
             | Self::Rejected { skipped, .. }
             | Self::TooLarge { skipped, .. }
             | Self::UpstreamDown { skipped, .. } => skipped,
+            #[cfg(feature = "ledger")]
+            Self::OverBudget { skipped, .. } => skipped,
             Self::Incomplete { source, .. } => source.skipped(),
             _ => &[],
         }
@@ -198,6 +224,10 @@ impl Error {
             Self::NoKeys { .. } => "no_keys",
             Self::AllKeysDead { .. } => "all_keys_dead",
             Self::Exhausted { .. } => "exhausted",
+            #[cfg(feature = "ledger")]
+            Self::OverBudget { .. } => "over_budget",
+            #[cfg(feature = "ledger")]
+            Self::Ledger { .. } => "ledger",
             Self::Rejected { rejected, .. } => rejected.cause.as_str(),
             Self::TooLarge { .. } => "too_large",
             Self::UpstreamDown { .. } => "upstream_down",
@@ -223,14 +253,25 @@ impl Error {
         }
     }
 
-    /// The parts of an error for want of keys; any other comes back.
+    /// The parts of an error for want of keys or of budget; any other comes back.
     pub(crate) fn into_exhausted(self) -> Result<OutOfKeys, Self> {
         match self {
             Self::NoKeys { exhausted, attempts, skipped }
             | Self::AllKeysDead { exhausted, attempts, skipped }
-            | Self::Exhausted { exhausted, attempts, skipped } => {
-                Ok(OutOfKeys { exhausted, attempts, skipped })
-            }
+            | Self::Exhausted { exhausted, attempts, skipped } => Ok(OutOfKeys {
+                exhausted,
+                attempts,
+                skipped,
+                #[cfg(feature = "ledger")]
+                denied: None,
+            }),
+            #[cfg(feature = "ledger")]
+            Self::OverBudget { denied, attempts, skipped } => Ok(OutOfKeys {
+                exhausted: Box::new(crate::ledger::as_exhausted(&denied)),
+                attempts,
+                skipped,
+                denied: Some(denied),
+            }),
             other => Err(other),
         }
     }
@@ -247,17 +288,40 @@ impl Error {
             | Self::Unreadable { attempts, .. }
             | Self::WrongShape { attempts, .. }
             | Self::DeadlineReached { attempts } => attempts,
+            #[cfg(feature = "ledger")]
+            Self::OverBudget { attempts, .. } | Self::Ledger { attempts, .. } => attempts,
             Self::Incomplete { source, .. } => source.attempts(),
             _ => &[],
         }
     }
 }
 
-/// The parts of an error for want of keys.
+/// The parts of an error for want of keys or of budget.
+#[derive(Debug, Clone)]
 pub(crate) struct OutOfKeys {
     pub(crate) exhausted: Box<Exhausted>,
     pub(crate) attempts: Vec<Attempt>,
     pub(crate) skipped: Vec<Skipped>,
+    /// It was the budget.
+    #[cfg(feature = "ledger")]
+    pub(crate) denied: Option<Box<keywheel_ledger::Denied>>,
+}
+
+impl From<OutOfKeys> for Error {
+    fn from(out: OutOfKeys) -> Self {
+        let OutOfKeys { exhausted, attempts, skipped, .. } = out;
+        #[cfg(feature = "ledger")]
+        if let Some(denied) = out.denied {
+            return Self::OverBudget { denied, attempts, skipped };
+        }
+        match exhausted.kind {
+            ExhaustedKind::NoKeys => Self::NoKeys { exhausted, attempts, skipped },
+            ExhaustedKind::AllDead => Self::AllKeysDead { exhausted, attempts, skipped },
+            ExhaustedKind::Cooling | ExhaustedKind::Busy => {
+                Self::Exhausted { exhausted, attempts, skipped }
+            }
+        }
+    }
 }
 
 /// The models of a chain besides the one that the error tells of.

@@ -42,7 +42,15 @@ impl CallSpan {
             server.address = host,
             server.port = port,
             error.type = Empty,
+            request_id = Empty,
         ))
+    }
+
+    /// The call's name in the ledger, if it has one.
+    pub(crate) fn is_called(&self, request_id: Option<&str>) {
+        if let Some(id) = request_id {
+            self.0.record("request_id", id);
+        }
     }
 
     /// Runs `future` inside.

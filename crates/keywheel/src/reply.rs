@@ -1,13 +1,16 @@
 //! An answer, and the account of how it came about.
 
-use std::{fmt, ops::Deref};
+use std::{fmt, ops::Deref, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use keywheel_core::Fingerprint;
 use keywheel_pool::Exhausted;
-use keywheel_provider::{api::GenerateResponse, classify::Kind};
+use keywheel_provider::{
+    api::{FinishReason, GenerateResponse},
+    classify::Kind,
+};
 
-use crate::Skipped;
+use crate::{Skipped, error::OutOfKeys};
 
 /// One attempt of a call: which key was used and what came of it. Holds no secret.
 #[derive(Debug, Clone)]
@@ -51,7 +54,11 @@ pub struct Reply {
     pub(crate) model: String,
     pub(crate) attempts: Vec<Attempt>,
     pub(crate) skipped: Vec<Skipped>,
-    pub(crate) degraded: Option<Box<Exhausted>>,
+    pub(crate) degraded: Option<OutOfKeys>,
+    /// The call's name in the ledger.
+    pub(crate) request_id: Option<Arc<str>>,
+    /// The longest answer, where the ledger set it.
+    pub(crate) cap: Option<u64>,
 }
 
 impl Reply {
@@ -98,7 +105,29 @@ impl Reply {
     /// Why the callback answered and no model did, with the moment of return; `None` for a real answer.
     #[must_use]
     pub fn degraded(&self) -> Option<&Exhausted> {
-        self.degraded.as_deref()
+        self.degraded.as_ref().map(|out| &*out.exhausted)
+    }
+
+    /// The limit of the ledger that stood in the way, where the callback answered for that reason.
+    #[cfg(feature = "ledger")]
+    #[must_use]
+    pub fn over_budget(&self) -> Option<&keywheel_ledger::Denied> {
+        self.degraded.as_ref()?.denied.as_deref()
+    }
+
+    /// What the call is named in the rows of the ledger (`request_id`) and in the span of the call; `None` for a
+    /// client without a ledger.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&str> {
+        self.request_id.as_deref()
+    }
+
+    /// True if the answer was cut at the longest that the ledger reserves for the account (`default_max_output`), which
+    /// was set into the request because it set no `maxOutputTokens` itself. A request that sets one is reserved, and
+    /// answered, at that length.
+    #[must_use]
+    pub fn output_was_capped(&self) -> bool {
+        self.cap.is_some() && self.response.finish_reason() == Some(FinishReason::MaxTokens)
     }
 }
 

@@ -52,6 +52,8 @@ pub enum SkipReason {
     LeftAlone,
     /// The request is larger than it can read.
     TooLarge,
+    /// The account's budget for it is spent.
+    OverBudget,
 }
 
 impl SkipReason {
@@ -66,6 +68,7 @@ impl SkipReason {
             Self::Failed => "failed",
             Self::LeftAlone => "left_alone",
             Self::TooLarge => "too_large",
+            Self::OverBudget => "over_budget",
         }
     }
 
@@ -85,6 +88,7 @@ impl fmt::Display for SkipReason {
             Self::Failed => "it failed",
             Self::LeftAlone => "left alone after failures",
             Self::TooLarge => "too small for the request",
+            Self::OverBudget => "over the budget for it",
         })
     }
 }
@@ -169,8 +173,16 @@ pub(super) struct Miss {
 pub(super) enum Ending {
     Nobody(Exhausted),
     Rejected(Box<Rejected>),
-    Down { reason: String, next_attempt_at: Option<DateTime<Utc>> },
-    TooLarge { estimated: u64, limit: u64 },
+    Down {
+        reason: String,
+        next_attempt_at: Option<DateTime<Utc>>,
+    },
+    TooLarge {
+        estimated: u64,
+        limit: u64,
+    },
+    #[cfg(feature = "ledger")]
+    OverBudget(Box<keywheel_ledger::Denied>),
 }
 
 impl Ending {
@@ -179,6 +191,8 @@ impl Ending {
         match self {
             Self::Nobody(exhausted) => exhausted.soonest,
             Self::Down { next_attempt_at, .. } => *next_attempt_at,
+            #[cfg(feature = "ledger")]
+            Self::OverBudget(denied) => denied.retry_at,
             Self::Rejected(_) | Self::TooLarge { .. } => None,
         }
     }
@@ -210,6 +224,8 @@ pub(super) fn end(chain: &mut [Candidate], attempts: Vec<crate::Attempt>) -> Err
         Some(Ending::TooLarge { estimated, limit }) => {
             Error::TooLarge { estimated, limit, skipped }
         }
+        #[cfg(feature = "ledger")]
+        Some(Ending::OverBudget(denied)) => Error::OverBudget { denied, attempts, skipped },
         Some(Ending::Nobody(exhausted)) => {
             let exhausted = Box::new(exhausted);
             match exhausted.kind {

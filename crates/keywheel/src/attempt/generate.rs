@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use keywheel_core::Usage;
-use keywheel_pool::{Ask, Exhausted};
+use keywheel_pool::Ask;
 use keywheel_provider::{
     Dialect, Sent, WireResponse,
     api::{GenerateRequest, GenerateResponse},
@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     Attempt, Error, OutOfQuota, Reply,
+    charging::{Bill, bill, cap, gone_on},
     error::OutOfKeys,
     gemini::{CallOptions, Inner},
     observe::CallSpan,
@@ -36,10 +37,10 @@ pub(crate) async fn generate(
     inner: Arc<Inner>,
     model: Arc<str>,
     request: GenerateRequest,
-    options: CallOptions,
+    mut options: CallOptions,
 ) -> Result<Reply, Error> {
-    let span = begin(&inner, &model, &options);
-    let answered = span.enter(whole(&inner, model, request, &options)).await;
+    let span = begin(&inner, &model, &mut options);
+    let answered = span.enter(whole(&inner, model, request, options)).await;
     if let Ok(reply) = &answered {
         span.said(reply.response());
     }
@@ -52,9 +53,9 @@ pub(crate) async fn stream(
     inner: Arc<Inner>,
     model: Arc<str>,
     request: GenerateRequest,
-    options: CallOptions,
+    mut options: CallOptions,
 ) -> Result<GeminiStream, Error> {
-    let span = begin(&inner, &model, &options);
+    let span = begin(&inner, &model, &mut options);
     let streamed = parts(&inner, model, request, options, span.clone());
     let streamed = span.enter(streamed).await;
     if let Err(error) = &streamed {
@@ -63,8 +64,9 @@ pub(crate) async fn stream(
     streamed
 }
 
-fn begin(inner: &Inner, model: &str, options: &CallOptions) -> CallSpan {
+fn begin(inner: &Inner, model: &str, options: &mut CallOptions) -> CallSpan {
     inner.counters.called();
+    inner.purse.begin(&mut options.payer);
     if let Some(recorder) = &options.recorder {
         recorder.call();
     }
@@ -73,17 +75,21 @@ fn begin(inner: &Inner, model: &str, options: &CallOptions) -> CallSpan {
         Dialect::Gemini => "generate_content",
         Dialect::OpenAi => "chat",
     };
-    CallSpan::new(inner, operation, model)
+    let span = CallSpan::new(inner, operation, model);
+    span.is_called(options.payer.request_id());
+    span
 }
 
 async fn whole(
     inner: &Inner,
     model: Arc<str>,
-    request: GenerateRequest,
-    options: &CallOptions,
+    mut request: GenerateRequest,
+    options: CallOptions,
 ) -> Result<Reply, Error> {
-    let mut work = Whole(Arc::new(request));
-    let mut run = Run::new(inner, model, &work, options);
+    let cap = cap(inner, &model, &mut request, &options);
+    let (bill, options) = bill(inner, &model, &request, options).await;
+    let mut work = Whole { request: Arc::new(request), bill };
+    let mut run = Run::new(inner, model, &work, &options);
     let mut whole: Option<Box<GenerateResponse>> = None;
     for hop in 1.. {
         let (answer, served) = match run.answer(&work).await {
@@ -91,33 +97,35 @@ async fn whole(
             // What was said so far is no answer, as a stream that breaks is none.
             Err(error) if whole.is_some() => return Err(error),
             Err(error) => {
-                let (response, exhausted) = run.degrade(error, &work.0).await?;
+                let (response, exhausted) = run.degrade(error, &work.request).await?;
                 return Ok(run.reply(response, Some(exhausted)));
             }
         };
-        let next = work.0.continued(&answer).filter(|_| hop < MOST_HOPS);
-        let quota_project = served.lease.quota_project().into();
-        served.tell(inner, run.model(), answer.usage());
+        let next = work.request.continued(&answer).filter(|_| hop < MOST_HOPS);
+        let (quota_project, usage) = (served.lease.quota_project().into(), answer.usage());
+        served.tell(inner, run.model(), usage).await;
         match &mut whole {
             Some(whole) => whole.append(*answer),
             None => whole = Some(answer),
         }
         let Some(next) = next else { break };
-        work = Whole(Arc::new(next));
+        work = Whole { request: Arc::new(next), bill: gone_on(work.bill, usage) };
         run.go_on(quota_project);
     }
     let whole = whole.expect("the first hop brought an answer, or the call has ended");
-    Ok(run.reply(*whole, None))
+    Ok(Reply { cap, ..run.reply(*whole, None) })
 }
 
 async fn parts(
     inner: &Arc<Inner>,
     model: Arc<str>,
-    request: GenerateRequest,
+    mut request: GenerateRequest,
     options: CallOptions,
     span: CallSpan,
 ) -> Result<GeminiStream, Error> {
-    let work = Parts(Arc::new(request));
+    let cap = cap(inner, &model, &mut request, &options);
+    let (bill, options) = bill(inner, &model, &request, options).await;
+    let work = Parts { request: Arc::new(request), bill };
     let mut run = Run::new(inner, model, &work, &options);
     match run.answer(&work).await {
         Ok((events, served)) => {
@@ -125,11 +133,12 @@ async fn parts(
             let (ask, end_ms) = (run.chain.swap_remove(run.at).ask, run.stream_end_ms);
             let attempts = std::mem::take(&mut run.attempts);
             drop(run);
-            let call = Call { inner: Arc::clone(inner), request: work.0, options, end_ms, span };
+            let (inner, request) = (Arc::clone(inner), work.request);
+            let call = Call { inner, request, bill, cap, options, end_ms, span };
             Ok(GeminiStream::live(call, events, served, Told { ask, attempts, skipped }))
         }
         Err(error) => {
-            let (response, exhausted) = run.degrade(error, &work.0).await?;
+            let (response, exhausted) = run.degrade(error, &work.request).await?;
             span.said(&response);
             span.ended(Ok(response.usage()));
             let (skipped, attempts) = (run.skipped(), run.take_attempts());
@@ -144,30 +153,37 @@ async fn parts(
 pub(super) async fn go_on(
     inner: Arc<Inner>,
     model: Arc<str>,
-    request: Arc<GenerateRequest>,
+    (request, bill): (Arc<GenerateRequest>, Bill),
     options: CallOptions,
 ) -> Result<(Box<GenerateStream>, Served, Vec<Attempt>), Error> {
-    let work = Parts(request);
+    let work = Parts { request, bill };
     let mut run = Run::new(&inner, model, &work, &options);
     let (events, served) = run.answer(&work).await?;
     Ok((events, served, run.take_attempts()))
 }
 
-struct Whole(Arc<GenerateRequest>);
+struct Whole {
+    request: Arc<GenerateRequest>,
+    bill: Bill,
+}
 
 impl Work for Whole {
     type Answer = Box<GenerateResponse>;
 
     fn ask(&self, model: &Arc<str>) -> Ask {
-        ask(model, &self.0)
+        ask(model, &self.request)
     }
 
     fn call(&self, upstream: &Upstream, model: &str) -> Result<HttpCall, CallError> {
-        upstream.provider().generate(model, &self.0)
+        upstream.provider().generate(model, &self.request)
+    }
+
+    fn bill(&self, _: &Ask) -> Option<Bill> {
+        Some(self.bill)
     }
 
     fn may_change_model(&self) -> bool {
-        may_change_model(&self.0)
+        may_change_model(&self.request)
     }
 
     async fn read(&self, sight: &Sight<'_>, response: WireResponse) -> Brought<Self::Answer> {
@@ -180,21 +196,28 @@ impl Work for Whole {
     }
 }
 
-struct Parts(Arc<GenerateRequest>);
+struct Parts {
+    request: Arc<GenerateRequest>,
+    bill: Bill,
+}
 
 impl Work for Parts {
     type Answer = Box<GenerateStream>;
 
     fn ask(&self, model: &Arc<str>) -> Ask {
-        ask(model, &self.0)
+        ask(model, &self.request)
     }
 
     fn call(&self, upstream: &Upstream, model: &str) -> Result<HttpCall, CallError> {
-        upstream.provider().stream(model, &self.0)
+        upstream.provider().stream(model, &self.request)
+    }
+
+    fn bill(&self, _: &Ask) -> Option<Bill> {
+        Some(self.bill)
     }
 
     fn may_change_model(&self) -> bool {
-        may_change_model(&self.0)
+        may_change_model(&self.request)
     }
 
     async fn read(&self, sight: &Sight<'_>, response: WireResponse) -> Brought<Self::Answer> {
@@ -231,32 +254,34 @@ fn is_answer(response: &GenerateResponse) -> bool {
 }
 
 impl Run<'_> {
-    /// The callback's answer where no key can serve, or the error back.
+    /// The callback's answer where no key can serve or the budget is spent, or the error back.
     async fn degrade(
         &mut self,
         error: Error,
         request: &Arc<GenerateRequest>,
-    ) -> Result<(GenerateResponse, Box<Exhausted>), Error> {
-        let (Some(callback), Some(exhausted)) = (&self.inner.on_exhausted, error.exhausted())
-        else {
-            return Err(error);
-        };
+    ) -> Result<(GenerateResponse, OutOfKeys), Error> {
+        let Some(callback) = &self.inner.on_exhausted else { return Err(error) };
+        let mut out = error.into_exhausted()?;
         let context = OutOfQuota {
             model: self.chain[0].model.as_ref().to_owned(),
             request: Arc::clone(request),
-            exhausted: exhausted.clone(),
+            exhausted: (*out.exhausted).clone(),
+            #[cfg(feature = "ledger")]
+            over_budget: out.denied.as_deref().cloned(),
         };
         let Some(response) = callback.answer(context).await else {
-            return Err(error);
+            return Err(out.into());
         };
-        let OutOfKeys { exhausted, attempts, skipped } = error.into_exhausted()?;
-        (self.attempts, self.passed_over, self.at) = (attempts, skipped, 0);
+        self.attempts = std::mem::take(&mut out.attempts);
+        (self.passed_over, self.at) = (std::mem::take(&mut out.skipped), 0);
         self.inner.counters.degraded();
-        Ok((response, exhausted))
+        Ok((response, out))
     }
 
-    fn reply(&mut self, response: GenerateResponse, degraded: Option<Box<Exhausted>>) -> Reply {
+    fn reply(&mut self, response: GenerateResponse, degraded: Option<OutOfKeys>) -> Reply {
         let (model, skipped) = (self.model().as_ref().to_owned(), self.skipped());
-        Reply { response, model, attempts: self.take_attempts(), skipped, degraded }
+        let request_id = self.options.payer.request_id().map(Into::into);
+        let attempts = self.take_attempts();
+        Reply { response, model, attempts, skipped, degraded, request_id, cap: None }
     }
 }

@@ -1,4 +1,5 @@
-//! The one place where classifier and pool meet: from a verdict to what the pool is told and what happens next.
+//! The one place where classifier, pool and ledger meet: from a verdict to what the pool is told, what the ledger
+//! charges, and what happens next.
 //!
 //! A table, deliberately exhaustive: a new [`Cause`] does not compile until somebody has decided here.
 
@@ -6,9 +7,10 @@ use std::time::Duration;
 
 use keywheel_core::{Cause, Scope, Wait};
 use keywheel_pool::Refusal;
-use keywheel_provider::classify::Verdict;
+use keywheel_provider::{Sent, classify::Verdict};
 
 use super::judge::Refused;
+use crate::charging::Spent;
 
 /// What the pool is told of an attempt that was not served.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ pub(crate) enum Next {
 }
 
 /// What follows from a reply that is no answer.
-pub(crate) fn decide(refused: &Refused) -> (PoolOutcome, Next) {
+pub(crate) fn decide(refused: &Refused) -> (PoolOutcome, Spent, Next) {
     let verdict = &refused.verdict;
     match refused.cause {
         // The key, its project or its quota: somebody else can serve.
@@ -49,25 +51,39 @@ pub(crate) fn decide(refused: &Refused) -> (PoolOutcome, Next) {
         | Cause::PerDayTokens
         | Cause::PerMinuteTokens
         | Cause::PerMinuteRequests
-        | Cause::UnspecifiedQuota => (PoolOutcome::Refused(refusal(verdict)), Next::OtherKey),
+        | Cause::UnspecifiedQuota => {
+            (PoolOutcome::Refused(refusal(verdict)), Spent::Refused, Next::OtherKey)
+        }
         // Every key suffers the same, and the pool knows it: the next lease comes when the block ends.
-        Cause::IpBlock => (PoolOutcome::Refused(refusal(verdict)), Next::OtherKey),
+        Cause::IpBlock => (PoolOutcome::Refused(refusal(verdict)), Spent::Refused, Next::OtherKey),
         // Bound to the project's country: dead for us, fine elsewhere. Bound to our address: nobody's key.
         Cause::LocationUnsupported if verdict.key_is_dead => {
-            (PoolOutcome::Refused(refusal(verdict)), Next::OtherKey)
+            (PoolOutcome::Refused(refusal(verdict)), Spent::Refused, Next::OtherKey)
         }
         // "No longer available to new users" is said per quota project: another one may still have the model.
         Cause::ModelNotFound if concerns(verdict, Scope::Bucket) => {
-            (PoolOutcome::Refused(refusal(verdict)), Next::OtherKey)
+            (PoolOutcome::Refused(refusal(verdict)), Spent::Refused, Next::OtherKey)
         }
         Cause::LocationUnsupported
         | Cause::CredentialFault
         | Cause::ModelNotFound
         | Cause::RequestTooLarge
-        | Cause::BadRequest => (PoolOutcome::Failed, Next::HandBack),
+        | Cause::BadRequest => (PoolOutcome::Failed, Spent::Refused, Next::HandBack),
         Cause::Overloaded | Cause::ServerError | Cause::Deadline | Cause::Cancelled => {
-            (PoolOutcome::Failed, Next::Retry { hint: stated_wait(verdict) })
+            (PoolOutcome::Failed, Spent::ServerError, Next::Retry { hint: stated_wait(verdict) })
         }
+    }
+}
+
+/// What an attempt is charged that brought neither an answer nor a verdict.
+pub(crate) const fn of_nothing(sent: Sent, status: Option<u16>) -> Spent {
+    match (sent, status) {
+        (Sent::No, _) => Spent::NotSent,
+        (Sent::Maybe, None) => Spent::Lost,
+        // It began, or ended without a word of what it used.
+        (Sent::Maybe, Some(200..=299)) => Spent::CutShort,
+        (Sent::Maybe, Some(500..=599)) => Spent::ServerError,
+        (Sent::Maybe, Some(_)) => Spent::Refused,
     }
 }
 

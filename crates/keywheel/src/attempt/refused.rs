@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     Attempt, Error, Rejected, WaitReason,
+    charging::Slip,
     checks::check,
     time::{from_now_ms, sleep, until},
 };
@@ -40,11 +41,14 @@ impl Run<'_> {
         &mut self,
         lease: Lease,
         pass: Pass,
+        mut slip: Slip,
         status: u16,
         body: &Bytes,
         refused: Refused,
     ) -> Result<(), Error> {
-        let (told, mut next) = decide(&refused);
+        let (told, spent, mut next) = decide(&refused);
+        slip.is(spent, None);
+        self.tab.owe(slip);
         let Refused { mut cause, verdict } = refused;
         self.note(&lease, Some(status), Some(verdict.kind), &verdict.message);
         self.inner.counters.refused(cause);
@@ -167,6 +171,8 @@ impl Run<'_> {
             return self.leave(SkipReason::Failed, ending);
         };
         self.inner.counters.retried();
+        // Nothing stays reserved while it rests.
+        self.settle().await;
         if let Some(on_wait) = &self.inner.on_wait {
             let until = from_unix_ms(from_now_ms(clock, pause));
             on_wait.say(&self.chain[self.at].model, until, WaitReason::Retry);

@@ -14,6 +14,7 @@ use keywheel_provider::{
 };
 
 use super::judge::{Refused, judge};
+use crate::charging::Bill;
 
 /// The most of an answer that is read. Google's answers with inline media stay far below.
 const MAX_ANSWER: usize = 256 << 20;
@@ -63,6 +64,13 @@ pub(crate) trait Work: Sync {
         sight: &Sight<'_>,
         response: WireResponse,
     ) -> impl Future<Output = Brought<Self::Answer>> + Send;
+
+    /// What it may cost at most, on top of what was learned of the model; `None` for what costs nothing.
+    ///
+    /// Defaults to the weight of what it asks of a model, and the longest answer of that model.
+    fn bill(&self, ask: &Ask) -> Option<Bill> {
+        (!is_route(&ask.model)).then(|| Bill::unbounded(ask.tokens))
+    }
 
     /// Whether another model may do it in this one's place. Vectors of two models cannot be compared, and a cache is
     /// one model's.

@@ -24,8 +24,9 @@ use crate::{
     Attempt, Error, Gemini,
     attempt::{
         perform,
-        work::{Brought, Sight, Work, route},
+        work::{Brought, Sight, Work, is_route, route},
     },
+    charging::{self, Bill},
     gemini::{CallOptions, Inner, bare, call_options},
     weigh::input_tokens,
 };
@@ -185,10 +186,13 @@ async fn send(inner: &Inner, raw: Raw) -> Result<RawReply, Error> {
     let is_repeatable = retry_safe || target.is_repeatable(&call.method);
     let bucket = bucket.unwrap_or_else(|| target.bucket());
     let mut ask = Ask::new(Arc::clone(&bucket));
+    let mut bill = None;
     if let Some(request) = target.request(&call.body) {
         if options.owner.is_none() {
             options = owner::bind(inner, &request, options).await?;
         }
+        let (of_it, left) = charging::bill(inner, &bucket, &request, options).await;
+        (bill, options) = (Some(of_it), left);
         ask = ask.with_tokens(input_tokens(&request));
         ask.tools = request.uses_tools();
     } else if target.model.is_some() && !call.body.is_empty() {
@@ -196,7 +200,9 @@ async fn send(inner: &Inner, raw: Raw) -> Result<RawReply, Error> {
     }
     ask = ask.with_requests(requests.unwrap_or_else(|| target.requests(&call.body)));
     ask.tokens = tokens.unwrap_or(ask.tokens);
-    let work = Sending { call, ask, is_repeatable };
+    let bill = bill.unwrap_or_else(|| target.bill(&call.body));
+    let bill = Bill { input: bill.input.max(ask.tokens), ..bill };
+    let work = Sending { call, ask, bill, is_repeatable };
     let done = perform(inner, bucket, &work, &options).await?;
     let Answer { status, headers, body } = done.answer;
     let quota_project = done.quota_project.as_ref().to_owned();
@@ -257,6 +263,27 @@ impl Target {
         asks.then(|| serde_json::from_slice(body).ok()).flatten()
     }
 
+    /// What it may cost besides its input, if it asks a model for something else than an answer of Gemini's.
+    fn bill(&self, body: &[u8]) -> Bill {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Limits {
+            max_tokens: Option<u64>,
+            max_completion_tokens: Option<u64>,
+            max_output_tokens: Option<u64>,
+            n: Option<u64>,
+        }
+        if matches!(self.verb.as_str(), "embedContent" | "batchEmbedContents")
+            || self.route == "embeddings"
+        {
+            return Bill::input(0);
+        }
+        let limits: Limits = serde_json::from_slice(body).unwrap_or_default();
+        let output =
+            limits.max_completion_tokens.or(limits.max_tokens).or(limits.max_output_tokens);
+        Bill { output, candidates: limits.n.unwrap_or(1).max(1), ..Bill::unbounded(0) }
+    }
+
     fn requests(&self, body: &[u8]) -> u32 {
         #[derive(Deserialize)]
         struct Batch {
@@ -287,6 +314,7 @@ fn is_version(segment: &str) -> bool {
 struct Sending {
     call: Call,
     ask: Ask,
+    bill: Bill,
     is_repeatable: bool,
 }
 
@@ -322,6 +350,10 @@ impl Work for Sending {
             return Brought::Refused { status, body, refused };
         }
         Brought::Answer(Answer { status, headers, body })
+    }
+
+    fn bill(&self, ask: &Ask) -> Option<Bill> {
+        (!is_route(&ask.model)).then_some(self.bill)
     }
 
     fn is_repeatable(&self) -> bool {

@@ -66,7 +66,7 @@ fn what_is_done_agrees_with_what_the_classifier_advises_for_every_case_of_the_co
     assert!(cases.len() > 100, "only {} cases were read", cases.len());
     for (id, refused, expected) in &cases {
         let advised = refused.verdict.retry;
-        let (told, next) = decide(refused);
+        let (told, _, next) = decide(refused);
         let agrees = match advised {
             // The pool knows until when: the next lease comes then.
             Retry::OtherKey | Retry::Later => next == Next::OtherKey,
@@ -88,7 +88,7 @@ fn what_is_done_agrees_with_what_the_classifier_advises_for_every_case_of_the_co
 #[test]
 fn every_cause_has_its_outcome() {
     for cause in Cause::ALL {
-        let (told, next) = decide(&refused(cause, Scope::Model, Wait::None));
+        let (told, spent, next) = decide(&refused(cause, Scope::Model, Wait::None));
         let expected = match cause {
             Cause::Overloaded | Cause::ServerError | Cause::Deadline | Cause::Cancelled => {
                 Next::Retry { hint: None }
@@ -103,6 +103,9 @@ fn every_cause_has_its_outcome() {
         assert_eq!(next, expected, "{cause}");
         let blamed = matches!(told, PoolOutcome::Refused(_));
         assert_eq!(blamed, next == Next::OtherKey, "{cause}");
+        // Both cost no tokens; only of the second is it known that the provider took it for a call.
+        let failed = matches!(next, Next::Retry { .. });
+        assert_eq!(spent, if failed { Spent::ServerError } else { Spent::Refused }, "{cause}");
     }
 }
 
@@ -111,7 +114,8 @@ fn every_cause_has_its_outcome() {
 fn no_failure_of_the_server_reaches_a_key() {
     for cause in [Cause::Overloaded, Cause::ServerError, Cause::Deadline, Cause::Cancelled] {
         let wait = Wait::Stated(Duration::from_secs(7));
-        let (told, next) = decide(&refused(cause, Scope::Model, wait));
+        let (told, spent, next) = decide(&refused(cause, Scope::Model, wait));
+        assert_eq!(spent, Spent::ServerError, "{cause}");
         assert!(matches!(told, PoolOutcome::Failed), "{cause}");
         assert_eq!(next, Next::Retry { hint: Some(Duration::from_secs(7)) });
     }
@@ -120,15 +124,15 @@ fn no_failure_of_the_server_reaches_a_key() {
 #[test]
 fn what_is_bound_to_a_project_moves_on_and_what_is_bound_to_us_is_handed_back() {
     let here = refused(Cause::LocationUnsupported, Scope::Nobody, Wait::None);
-    assert_eq!(decide(&here).1, Next::HandBack);
+    assert_eq!(decide(&here).2, Next::HandBack);
     let mut country = refused(Cause::LocationUnsupported, Scope::QuotaProject, Wait::None);
     country.verdict.key_is_dead = true;
-    assert_eq!(decide(&country).1, Next::OtherKey);
+    assert_eq!(decide(&country).2, Next::OtherKey);
 
     let gone = refused(Cause::ModelNotFound, Scope::Model, Wait::None);
-    assert_eq!(decide(&gone).1, Next::HandBack);
+    assert_eq!(decide(&gone).2, Next::HandBack);
     let closed = refused(Cause::ModelNotFound, Scope::Bucket, Wait::None);
-    assert_eq!(decide(&closed).1, Next::OtherKey);
+    assert_eq!(decide(&closed).2, Next::OtherKey);
 }
 
 #[test]
@@ -137,7 +141,7 @@ fn the_pool_is_told_everything_that_the_verdict_knows() {
     day.verdict.named_quota = true;
     day.verdict.project_number = Some("projects/1".to_owned());
     day.verdict.limits = vec![keywheel_core::LimitSeen::new(keywheel_core::Dimension::Rpd, 500)];
-    let (PoolOutcome::Refused(refusal), Next::OtherKey) = decide(&day) else {
+    let (PoolOutcome::Refused(refusal), Spent::Refused, Next::OtherKey) = decide(&day) else {
         panic!("a spent day moves on")
     };
     let Refusal { effects, limits, named_quota, project_number, detail } = refusal;
@@ -146,4 +150,17 @@ fn the_pool_is_told_everything_that_the_verdict_knows() {
     assert!(named_quota);
     assert_eq!(project_number.as_deref(), Some("projects/1"));
     assert_eq!(detail, "said");
+}
+
+#[test]
+fn what_brought_no_verdict_is_charged_by_how_far_it_got() {
+    for (sent, status, expected) in [
+        (Sent::No, None, Spent::NotSent),
+        (Sent::Maybe, None, Spent::Lost),
+        (Sent::Maybe, Some(200), Spent::CutShort),
+        (Sent::Maybe, Some(302), Spent::Refused),
+        (Sent::Maybe, Some(502), Spent::ServerError),
+    ] {
+        assert_eq!(of_nothing(sent, status), expected, "{sent:?} {status:?}");
+    }
 }
