@@ -1,5 +1,7 @@
 //! A chat remembers what was said: all of it, byte for byte, and nothing that failed.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{cell::RefCell, pin::pin, time::Duration};

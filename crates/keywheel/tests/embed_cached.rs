@@ -1,5 +1,7 @@
 //! With an embedding cache no text is asked for twice, whoever asks, and whatever went wrong in between.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{pin::pin, time::Duration};

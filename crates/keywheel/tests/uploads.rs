@@ -1,5 +1,7 @@
 //! Files arrive whole over bad lines, and whoever names one uses a key of the project that has it.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{
@@ -264,7 +266,8 @@ fn the_files_of_all_projects_are_listed_found_and_deleted() {
         .filter_map(|f| f.name)
         .collect();
     let mut names: Vec<_> = files.iter().map(|file| name(file).to_owned()).collect();
-    (listed.sort(), names.sort());
+    listed.sort();
+    names.sort();
     assert_eq!(listed, names);
     for file in &files {
         // Found once, its owner is known.

@@ -147,7 +147,7 @@ mod tests {
 
     #[derive(JsonSchema)]
     struct Tree {
-        children: Option<Vec<Tree>>,
+        children: Option<Vec<Self>>,
         value: i64,
     }
 
