@@ -115,9 +115,25 @@ impl Hold {
     /// are this row's, and so are its request id and note unless it has some of its own. If it is
     /// denied, this attempt is settled all the same.
     ///
+    /// ```
+    /// # use keywheel_ledger::{Ask, Ledger, LedgerError, Outcome, Usage};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+    /// # let ledger = Ledger::builder().account("chat", []).in_memory().open().await?;
+    /// # let usage = Usage { input: 100, output: 20, total: 120, ..Usage::default() };
+    /// let hold = ledger.reserve("chat", Ask::new("m", 800)).await?.held().expect("no limit");
+    /// // The first key got a 503 …
+    /// let turned = hold.turn_over(Outcome::ServerError, Ask::new("m", 800)).await?;
+    /// // … and the second an answer.
+    /// turned.next.held().expect("no limit").settle(usage).await?;
+    /// let today = ledger.usage("chat").await?.day;
+    /// assert_eq!((today.tokens.settled, today.calls.settled), (120, 1));
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Ledger::settle`] and [`Ledger::reserve`]; then neither happened, or it cannot be told,
-    /// and this attempt is left to the sweep.
+    /// and this attempt is left to the sweep. [`Ledger::settle`] with its [`id`](Self::id) may still
+    /// settle it.
     pub async fn turn_over(
         self,
         actual: impl Into<Actual>,

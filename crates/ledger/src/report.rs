@@ -89,6 +89,18 @@ impl Ledger {
     /// Rows that were pruned are not there any more; totals of longer times are in
     /// [`usage`](Self::usage).
     ///
+    /// ```
+    /// # use keywheel_ledger::{Ask, GroupBy, Ledger, LedgerError, RowQuery};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+    /// # let ledger = Ledger::builder().account("chat", []).in_memory().open().await?;
+    /// # ledger.reserve("chat", Ask::new("m", 800)).await?.held().expect("no limit").settle(120).await?;
+    /// for line in ledger.report(GroupBy::Day(chrono_tz::Asia::Kolkata), RowQuery::default()).await? {
+    ///     println!("{}: {} tokens in {} calls", line.group, line.tokens, line.calls);
+    /// #   assert_eq!((line.tokens, line.calls), (120, 1));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// Whatever keeps the store from reading.
     pub async fn report(
