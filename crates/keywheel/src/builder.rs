@@ -1,5 +1,7 @@
 //! How a [`Gemini`] is put together.
 
+mod chain;
+
 use std::{
     collections::HashMap,
     fmt,
@@ -21,12 +23,13 @@ use keywheel_provider::{
 };
 
 use crate::{
-    Degraded, Error, Gemini, ModelFacts, OutOfQuota, Owners, RetryConfig, Wait,
+    Degraded, Error, Gemini, ModelFacts, OutOfQuota, Owners, RetryConfig,
     attempt::{Breakers, Budget, Facts, Paces, SharedBudget},
     config::{self, Environment},
     degrade::OnExhausted,
     embed_cache::{EmbedCache, EmbedCacheConfig},
-    gemini::{COLLECTION, Defaults, Inner, bare, chain},
+    gemini::{COLLECTION, Defaults, Inner},
+    reload::{KeysFrom, Place},
     turns::TurnBook,
     waits::OnWait,
 };
@@ -66,6 +69,9 @@ pub struct GeminiBuilder {
     facts: HashMap<Arc<str>, ModelFacts>,
     on_wait: Option<OnWait>,
     daily_checks: bool,
+    watch_keys: Option<Duration>,
+    /// The file that the settings came from, and its keys.
+    config: Option<(PathBuf, Environment)>,
     embed_cache: Option<EmbedCacheConfig>,
     /// What was noticed before the keys are loaded.
     notes: Vec<KeyNote>,
@@ -93,6 +99,8 @@ impl Default for GeminiBuilder {
             daily_checks: true,
             embed_cache: None,
             notes: Vec::new(),
+            watch_keys: None,
+            config: None,
         }
     }
 }
@@ -164,6 +172,18 @@ impl GeminiBuilder {
     }
 
     /// Uses a pool that was built elsewhere, with its own keys, clock, state and limits.
+        // Those of a file are not asked for any more.
+        self.config = None;
+        self
+    }
+
+    /// Reads the keys again every `interval` from where they came, and takes what has changed: keys that stay keep
+    /// all that is known of them. Defaults to never. Needs a tokio runtime at [`build`](Self::build), and ends with
+    /// the client.
+    ///
+    /// What is wrong is logged once, and the old keys stay in use.
+    pub fn watch_keys(mut self, interval: Duration) -> Self {
+        self.watch_keys = Some(interval.max(Duration::from_secs(1)));
     pub fn pool(mut self, pool: Pool) -> Self {
         self.pool = Some(pool);
         self
@@ -341,74 +361,6 @@ impl GeminiBuilder {
         self
     }
 
-    /// The models that may answer when the one that was asked for cannot, the first before the second. Defaults to
-    /// none. A call can [say otherwise](Generate::fallback).
-    ///
-    /// The model that was asked for is used if it can serve now or within [`fallback_after`](Self::fallback_after);
-    /// then the first of these that can serve now; then whichever can first. A model is passed over when it is out of
-    /// quota beyond the deadline, fails after its retries, is left alone after failures, is gone or has no free tier,
-    /// or cannot read so much. [`Reply::model`](crate::Reply::model) says who answered, and
-    /// [`Reply::skipped`](crate::Reply::skipped) who did not, and why.
-    ///
-    /// Embeddings never change the model, nor do requests that build on a cache: it is one model's.
-    ///
-    /// ```
-    /// # use futures_executor::block_on;
-    /// # use std::sync::Arc;
-    /// # use keywheel::{ApiKey, Gemini, KeySpec, Pool, SkipReason, StateLocation, testing::{Script, Scripted}};
-    /// let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "one");
-    /// let script = Script::new();
-    /// script.reply(Scripted::json(404, r#"{"error": {"code": 404, "status": "NOT_FOUND", "message":
-    ///     "models/gemini-9 is not found for API version v1beta, or is not supported for generateContent."}}"#));
-    /// script.reply(Scripted::text("Hello"));
-    /// # block_on(async {
-    /// let gemini = Gemini::builder()
-    ///     .pool(Pool::builder().keys([key]).state(StateLocation::None).build()?)
-    ///     .transport(Arc::new(script))
-    ///     .fallback(["gemini-3.5-flash", "gemini-3.5-flash-lite"])
-    ///     .without_daily_checks()
-    ///     .build()
-    ///     .await?;
-    /// let reply = gemini.generate("gemini-9", "Say hello").await?;
-    /// assert_eq!(reply.model(), "gemini-3.5-flash");
-    /// assert_eq!(reply.skipped()[0].reason, SkipReason::NotFound);
-    /// # Ok::<(), keywheel::Error>(())
-    /// # }).unwrap();
-    /// ```
-    pub fn fallback<M: Into<Arc<str>>>(mut self, models: impl IntoIterator<Item = M>) -> Self {
-        self.fallback = chain(models);
-        self
-    }
-
-    /// How long the model that was asked for is waited for before another one of the
-    /// [chain](Self::fallback) takes over. Defaults to 2 s: a pause within the minute is no reason to change models.
-    pub fn fallback_after(mut self, patience: Duration) -> Self {
-        self.defaults.fallback_after = patience;
-        self
-    }
-
-    /// What `model` can read and write, where you know it. Goes before what the provider says
-    /// ([`Gemini::model`](crate::Gemini::model) asks it). Requests that are surely larger end with
-    /// [`Error::TooLarge`] before they are sent.
-    pub fn model_facts(mut self, model: impl Into<Arc<str>>, facts: ModelFacts) -> Self {
-        self.facts.insert(bare(model.into()), facts);
-        self
-    }
-
-    /// Is told when a call has to wait: for a key, for a retry, for a model that is left alone. Defaults to nobody.
-    ///
-    /// Called where the call is polled, so it should be quick. A wait that is over sooner is not told of, and one call
-    /// may tell of several.
-    ///
-    /// ```no_run
-    /// let builder = keywheel::Gemini::builder()
-    ///     .on_wait(|wait| println!("waiting for {} until {}", wait.model, wait.until));
-    /// ```
-    pub fn on_wait(mut self, hook: impl Fn(&Wait) + Send + Sync + 'static) -> Self {
-        self.on_wait = Some(OnWait::new(hook));
-        self
-    }
-
     /// Loads the keys and the state, and starts the pool.
     ///
     /// Without a [`pool`](Self::pool) of its own it needs a tokio runtime.
@@ -425,10 +377,23 @@ impl GeminiBuilder {
             Some(pool) => pool,
             None => {
                 let loaded = load(self.keys, self.loader)?;
+        let (mut place, mut keys) = (Place::Code, Vec::new());
                 let builder = self.pool_builder.keys(loaded.keys).clock(self.clock);
                 // Reading the state file blocks; the runtime's own threads are for other work.
                 let pool = tokio::task::spawn_blocking(move || builder.build()).await;
+                if let Some(provider) = self.provider.as_deref().filter(speaks_otherwise)
+                    && self.keys.is_none()
+                    && self.loader.is_none()
+                {
+                    // Google's keys are nobody else's business.
+                    let name = provider.name();
+                    let fault =
+                        format!("{name} needs keys of its own: those of Gemini are not sent to it");
+                    return Err(Error::Setting(fault));
+                }
+                place = place_of(self.keys.is_some(), &self.loader, self.config);
                 key_notes.extend(loaded.notes);
+                keys.clone_from(&loaded.keys);
                 key_sources = loaded.sources;
                 pool.map_err(setting)??
             }
@@ -454,7 +419,8 @@ impl GeminiBuilder {
             pool,
             clock,
         });
-        Ok(if self.daily_checks { gemini.with_checks() } else { gemini })
+        let gemini = if self.daily_checks { gemini.with_checks() } else { gemini };
+        Ok(gemini.with_watch(self.watch_keys))
     }
 
     /// Adds to [`Gemini::key_notes`].
@@ -472,6 +438,16 @@ impl GeminiBuilder {
                 let upstream = Upstream::new(url, transport).map_err(setting)?;
                 upstream.with_provider(Arc::clone(provider))
             }
+    /// Remembers the file that the settings came from.
+    pub(crate) fn came_from(&mut self, path: PathBuf, environment: Environment) {
+        self.config = Some((path, environment));
+    }
+
+    /// Reads the keys, and leaves everything else.
+    pub(crate) fn load_keys(self) -> Result<LoadedKeys, Error> {
+        load(self.keys, self.loader)
+    }
+
             (Some(provider), None) if provider.dialect() != Dialect::Gemini => {
                 // The variables name a place where Gemini is spoken.
                 let name = provider.name();
@@ -506,12 +482,35 @@ fn load(keys: Option<Vec<KeySpec>>, loader: Option<KeyLoader>) -> Result<LoadedK
     match (keys, loader) {
         (Some(keys), _) => Ok(KeyLoader::new().keys(keys).load()?),
         (None, Some(loader)) => Ok(loader.load()?),
-        (None, None) => Ok(KeyLoader::new().process_environment().dotenv(".env").load()?),
+        (None, None) => Ok(surroundings().load()?),
     }
 }
 
 /// Every setting. What cannot be shown is counted or said to be there.
 impl fmt::Debug for GeminiBuilder {
+fn speaks_otherwise(provider: &&dyn Provider) -> bool {
+    provider.dialect() != Dialect::Gemini
+}
+
+/// Where the keys can be read again. What was set in code wins, as it does for everything.
+fn place_of(
+    in_code: bool,
+    loader: &Option<KeyLoader>,
+    config: Option<(PathBuf, Environment)>,
+) -> Place {
+    match (config, loader) {
+        _ if in_code => Place::Code,
+        (Some((path, environment)), Some(_)) => Place::Config(path, environment),
+        (_, Some(loader)) => Place::Loader(loader.clone()),
+        (_, None) => Place::Loader(surroundings()),
+    }
+}
+
+/// Where keys are looked for unless it is said otherwise.
+fn surroundings() -> KeyLoader {
+    KeyLoader::new().process_environment().dotenv(".env")
+}
+
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // One that cannot be used may hold a password.
         let usable = |url: &&str| Upstream::check_base_url(url).is_ok();
@@ -537,3 +536,4 @@ impl fmt::Debug for GeminiBuilder {
             .finish_non_exhaustive()
     }
 }
+            .field("watch_keys", &self.watch_keys)

@@ -20,6 +20,7 @@ use crate::{
     embed_cache::{EmbedCache, EmbedCacheStats},
     observe::Counting,
     turns::{StepRecorder, TurnBook},
+    reload::{KeysFrom, Watch},
     waits::OnWait,
 };
 
@@ -46,6 +47,7 @@ pub struct Gemini {
     /// Ends with the last clone of this client.
     _checks: Option<Arc<Checks>>,
 }
+    _watch: Option<Arc<Watch>>,
 
 #[derive(Debug)]
 pub(crate) struct Inner {
@@ -63,6 +65,7 @@ pub(crate) struct Inner {
     pub(crate) counters: Arc<Counting>,
     pub(crate) on_wait: Option<OnWait>,
     pub(crate) on_exhausted: Option<OnExhausted>,
+    pub(crate) keys_from: KeysFrom,
     pub(crate) key_notes: Vec<KeyNote>,
     pub(crate) key_sources: Vec<KeySource>,
     pub(crate) turns: Arc<TurnBook>,
@@ -126,7 +129,13 @@ impl Gemini {
     }
 
     pub(crate) fn from_inner(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner), recorder: None, _checks: None }
+        Self { inner: Arc::new(inner), recorder: None, _checks: None, _watch: None }
+    }
+
+    /// Reads the keys again every `interval`, while a clone of this client lives.
+    pub(crate) fn with_watch(self, interval: Option<Duration>) -> Self {
+        let watch = interval.and_then(|interval| Watch::start(&self.inner, interval));
+        Self { _watch: watch.map(Arc::new), ..self }
     }
 
     pub(crate) fn with_checks(self) -> Self {

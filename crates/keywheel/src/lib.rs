@@ -38,6 +38,7 @@ mod owners;
 mod reply;
 mod time;
 mod turns;
+mod reload;
 mod waits;
 mod weigh;
 
@@ -46,8 +47,8 @@ pub use keywheel_core::{
 };
 pub use keywheel_pool::{
     Ask, Exhausted, ExhaustedKind, KeySpec, Lease, LimitKind, Limits, MemoryState, Pool,
-    PoolBuilder, PoolError, PoolStatus, Reason, ResetStrategy, Selection, Selector, Source,
-    StateError, StateLocation,
+    PoolBuilder, PoolError, PoolStatus, Reason, ReloadReport, ResetStrategy, Selection, Selector,
+    Source, StateError, StateLocation,
     keys::{KeyLoader, KeyNote, KeySource, KeysError, SourceKind},
     reset,
 };

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 
 mod common;
+#[path = "config/example.rs"]
+mod example;
 
 use std::{
     fs,
@@ -15,7 +17,7 @@ use chrono::{DateTime, Utc};
 use common::{MODEL, NOON, at, bodies, key};
 use keywheel::{
     ConfigErrors, Error, Gemini, GeminiBuilder, GenerateRequest, KeyLoader, Limits, ManualClock,
-    RetryConfig, Selection, StateLocation, Timeouts,
+    OpenAiApi, RetryConfig, Selection, StateLocation, Timeouts,
 };
 use keywheel_provider::testing::{Script, Scripted};
 use serde_json::json;
@@ -109,7 +111,7 @@ type Set = fn(GeminiBuilder) -> GeminiBuilder;
 /// What the file says is what the builder would have been told.
 #[test]
 fn every_setting_reaches_the_builder() {
-    let cases: [(&str, Set); 25] = [
+    let cases: [(&str, Set); 30] = [
         ("", |it| it),
         ("base_url = 'https://x.invalid/v1'", |it| it.base_url("https://x.invalid/v1")),
         ("api_version = 'v1alpha'", |it| it.api_version("v1alpha")),
@@ -153,6 +155,16 @@ fn every_setting_reaches_the_builder() {
         ("[retry]\nmax_pause = '0s'", |it| {
             it.retry(RetryConfig { max_pause: secs(0), ..RetryConfig::default() })
         }),
+        ("[retry]\nbudget_reserve = 7\nbreaker_after = 0", |it| {
+            it.retry(RetryConfig { budget_reserve: 7, breaker_after: 0, ..RetryConfig::default() })
+        }),
+        ("fallback = ['b', 'models/c']", |it| it.fallback(["b", "c"])),
+        ("fallback_after = '0s'", |it| it.fallback_after(secs(0))),
+        ("watch_keys = '30s'", |it| it.watch_keys(secs(30))),
+        (
+            "provider = 'openai'\nbase_url = 'https://x.invalid/v1'\n[keys]\nprefix = 'GROQ_KEY'",
+            |it| it.provider(OpenAiApi::new()).base_url("https://x.invalid/v1"),
+        ),
         ("reset.requests_per_day = 'pacific_midnight'", |it| it),
         ("[keys]\n[reset]\n[limits]\n[timeouts]\n[retry]", |it| it),
     ];
@@ -362,7 +374,8 @@ fn every_fault_has_its_line_and_column() {
         // Names.
         ("\ndeadlin = '2m'", "2:1: deadlin: is not a setting; did you mean \"deadline\"?".into()),
         ("[retry]\n  max-retries = 1", "2:3: retry.max-retries: is not a setting; did you mean \"max_retries\"?".into()),
-        ("[retry]\nfoo = 1", "2:1: retry.foo: is not a setting; there are max_retries, first_pause, max_pause".into()),
+        ("[retry]\nfoo = 1", "2:1: retry.foo: is not a setting; there are max_retries, first_pause, max_pause, \
+             budget_percent, budget_reserve, breaker_after".into()),
         ("[timeouts]\ndeadline = '2m'", "2:1: timeouts.deadline: is not a setting; it belongs to the whole file: put it above the first section".into()),
         ("[time-outs]\n", "1:2: time-outs: is not a setting; did you mean \"timeouts\"?".into()),
         ("[[key]]\nvariable = 'V'\nlable = 'A'", "3:1: key.lable: is not a setting; did you mean \"label\"?".into()),
@@ -535,51 +548,4 @@ async fn no_key_of_the_file_is_ever_repeated() {
         let all = format!("{gemini:?} {:?} {:?}", gemini.status(), gemini.key_notes());
         assert!(!all.contains(&secret[8..]), "the client");
     }
-}
-
-const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/keywheel-client.toml");
-
-#[tokio::test]
-async fn the_documented_example_is_understood_and_every_line_of_it_is_a_setting() {
-    let text = fs::read_to_string(EXAMPLE).unwrap();
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
-    let page = fs::read_to_string(page).unwrap();
-    assert!(page.contains(&format!("```toml\n{text}```")), "the page shows another file");
-
-    // As it is.
-    let builder =
-        GeminiBuilder::from_config_with(EXAMPLE, [("GEMINI_API_KEY_1", key(1).expose())]).unwrap();
-    let (gemini, _) = built(builder).await;
-    assert_eq!(gemini.status().keys.len(), 1);
-
-    // With every setting in use, beside what it names. The key is a placeholder, and found out.
-    let line = |line: &str| match line.strip_prefix('#') {
-        Some(setting) if !setting.starts_with(' ') => format!("{setting}\n"),
-        _ => format!("{line}\n"),
-    };
-    let all: String = text.lines().map(line).collect();
-    let chat = [("CHAT_KEY", key(1))];
-    let chat = chat.each_ref().map(|(name, key)| (*name, key.expose()));
-    let error = Folder::new(&all).with(&chat).unwrap_err().to_string();
-    assert!(error.ends_with("key.key: is a placeholder, not a key"), "{error}");
-    let folder = Folder::new(all.replace("AQ.paste-the-key-here", key(2).expose()));
-    folder.put("keys.txt", key(3).expose());
-    folder.put(".env", format!("GEMINI_API_KEY_1={}", key(4).expose()));
-    let (gemini, _) = built(folder.with(&chat).unwrap()).await;
-    assert_eq!(gemini.status().keys.len(), 4);
-    assert_eq!(gemini.key_notes(), []);
-
-    // The defaults it shows are the defaults. What has none is left out.
-    let without = ["state", "dotenv", "file", "unspecified", "tpm", "tpd", "rpm", "rpd", "[limits"];
-    let defaults: String = all
-        .lines()
-        .take_while(|line| !line.starts_with("[[key]]"))
-        .chain(all.lines().skip_while(|line| !line.starts_with("[timeouts]")))
-        .filter(|line| !without.iter().any(|word| line.starts_with(word)))
-        .map(|line| format!("{line}\n"))
-        .collect();
-    let set = Folder::new(&defaults).with(&[]).unwrap();
-    let google = "https://generativelanguage.googleapis.com";
-    let unset = Gemini::builder().base_url(google).api_version("v1beta");
-    assert_eq!(shown(set), shown(unset));
 }

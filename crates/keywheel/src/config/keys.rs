@@ -14,6 +14,8 @@ pub(super) struct Keys {
     pub(super) loader: KeyLoader,
     /// At least one key stands in the file itself.
     pub(super) in_the_file: bool,
+    /// The file says which keys: a prefix, a key file, or a list.
+    pub(super) are_named: bool,
 }
 
 /// Reads both sections. `[keys]` goes first: it says which `.env` file the variables are in.
@@ -28,6 +30,7 @@ pub(super) fn keys(at: &mut Section<'_>, source: &mut Source) -> Keys {
         keys.end();
     }
     let listed = at.tables("key");
+    let are_named = prefix.is_some() || file.is_some() || !listed.is_empty();
     let variables_wanted = prefix.is_some() || (file.is_none() && listed.is_empty());
     let mut loader = if variables_wanted { source.variables() } else { KeyLoader::new() };
     if let Some(prefix) = prefix {
@@ -41,7 +44,7 @@ pub(super) fn keys(at: &mut Section<'_>, source: &mut Source) -> Keys {
         found.read(section, source);
     }
     found.check_names(at);
-    Keys { loader: loader.keys(found.specs), in_the_file: found.in_the_file }
+    Keys { loader: loader.keys(found.specs), in_the_file: found.in_the_file, are_named }
 }
 
 /// The keys of `[[key]]`.

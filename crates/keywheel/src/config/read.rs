@@ -55,12 +55,13 @@ pub(crate) fn read(path: &Path, environment: Environment) -> Result<GeminiBuilde
         faults.add(at, error.message().trim_end().replace('\n', ", "));
         errors(&path, &faults)
     })?;
-    let source = Source::new(&path, environment);
+    let source = Source::new(&path, environment.clone());
     let read = settings::client(Section::whole(table.into_inner(), &faults), source);
     if !faults.are_none() {
         return Err(errors(&path, &faults));
     }
     let mut client = read.client;
+    client.came_from(path.clone(), environment);
     if read.holds_keys && exposed {
         client.note(KeyNote::ReadableByOthers(Place::File(path)));
     }

@@ -126,6 +126,33 @@ impl<'t> Section<'t> {
         }
     }
 
+    /// A list of texts, each of which `read` understands; `expected` describes one.
+    pub(super) fn texts<T>(
+        &mut self,
+        name: &'static str,
+        expected: &str,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<Vec<T>> {
+        let (at, value) = self.take(name)?;
+        let fault = || format!("must be a list of {expected}, each in quotes: [\"…\", \"…\"]");
+        let DeValue::Array(values) = value else {
+            self.fault(at, name, fault());
+            return None;
+        };
+        let mut out = Vec::new();
+        for value in values {
+            let at = value.span().start;
+            match value.into_inner() {
+                DeValue::String(text) => match read(&text) {
+                    Ok(value) => out.push(value),
+                    Err(what) => self.fault(at, name, what),
+                },
+                _ => self.fault(at, name, fault()),
+            }
+        }
+        Some(out)
+    }
+
     /// One of a few words.
     pub(super) fn choice<T: Copy>(
         &mut self,

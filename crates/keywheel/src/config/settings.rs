@@ -1,7 +1,7 @@
 //! From the file's settings to the builder's. Each has its row in docs/configuration.md.
 
 use keywheel_pool::{LimitKind, Limits, Selection};
-use keywheel_provider::{http::Timeouts, upstream::Upstream};
+use keywheel_provider::{GeminiApi, OpenAiApi, Provider as _, http::Timeouts, upstream::Upstream};
 use toml::de::DeValue;
 
 use super::{
@@ -13,8 +13,9 @@ use super::{
 use crate::{GeminiBuilder, RetryConfig};
 
 /// The settings of the whole file, which are in no section.
-pub(super) const WHOLE: [&str; 9] = [
+pub(super) const WHOLE: [&str; 13] = [
     "state",
+    "provider",
     "base_url",
     "api_version",
     "selection",
@@ -23,6 +24,9 @@ pub(super) const WHOLE: [&str; 9] = [
     "overflow_after",
     "exploration",
     "daily_checks",
+    "fallback",
+    "fallback_after",
+    "watch_keys",
 ];
 
 /// What a file says.
@@ -36,7 +40,7 @@ pub(super) struct Read {
 pub(super) fn client(mut at: Section<'_>, mut source: Source) -> Read {
     let keys = keys(&mut at, &mut source);
     let mut to = GeminiBuilder::default().key_loader(keys.loader);
-    to = place(&mut at, &source, to);
+    to = place(&mut at, &source, keys.are_named, to);
     to = behaviour(&mut at, to);
     if let Some(section) = at.table("limits") {
         to = limits(section, to);
@@ -54,15 +58,40 @@ pub(super) fn client(mut at: Section<'_>, mut source: Source) -> Read {
     Read { client: to, holds_keys: keys.in_the_file }
 }
 
-fn place(at: &mut Section<'_>, source: &Source, mut to: GeminiBuilder) -> GeminiBuilder {
+fn place(
+    at: &mut Section<'_>,
+    source: &Source,
+    keys_are_named: bool,
+    mut to: GeminiBuilder,
+) -> GeminiBuilder {
     let state = at.text("state", "a path", path).map(|path| source.path(&path));
     if let Some(state) = state.or_else(|| source.state()) {
         to = to.state_file(state);
     }
+    let has_url = at.has("base_url");
+    let provider = at.text_at("provider", "one of \"gemini\", \"openai\"", provider);
     let url = at.text("base_url", "a URL", |url| {
         Upstream::check_base_url(url).map(|()| url.to_owned()).map_err(|fault| fault.to_string())
     });
-    if let Some(url) = url.or_else(|| source.base_url()) {
+    let other = provider.is_some_and(|(place, speaks)| match speaks {
+        Speaks::Gemini => false,
+        Speaks::OpenAi => {
+            if !has_url {
+                at.fault(place, "provider", "needs a base_url: nobody can guess it");
+            }
+            if !keys_are_named {
+                let fault =
+                    "needs keys of its own: set a prefix or a file in [keys], or add a [[key]]";
+                at.fault(place, "provider", fault);
+            }
+            true
+        }
+    });
+    if other {
+        to = to.provider(OpenAiApi::new());
+    }
+    // What the environment says is where Gemini is spoken.
+    if let Some(url) = url.or_else(|| source.base_url().filter(|_| !other)) {
         to = to.base_url(url);
     }
     let version = at.text("api_version", "a version such as \"v1beta\"", |version| {
@@ -99,6 +128,15 @@ fn behaviour(at: &mut Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
     let patience = at.text("overflow_after", DURATION, words::any_time);
     if let Some(patience) = patience {
         to = to.overflow_after(patience);
+    }
+    if let Some(models) = at.texts("fallback", "models", model) {
+        to = to.fallback(models);
+    }
+    if let Some(patience) = at.text("fallback_after", DURATION, words::any_time) {
+        to = to.fallback_after(patience);
+    }
+    if let Some(interval) = at.text("watch_keys", DURATION, words::some_time) {
+        to = to.watch_keys(interval);
     }
     if let Some(on) = at.boolean("exploration") {
         to = to.exploration(on);
@@ -192,8 +230,39 @@ fn retry(mut at: Section<'_>, to: GeminiBuilder) -> GeminiBuilder {
     if let Some(pause) = at.text("max_pause", DURATION, words::any_time) {
         retry.max_pause = pause;
     }
+    let mut number = |name, to: &mut u32| {
+        if let Some(number) = at.number(name, 0) {
+            *to = u32::try_from(number).unwrap_or(u32::MAX);
+        }
+    };
+    number("budget_percent", &mut retry.budget_percent);
+    number("budget_reserve", &mut retry.budget_reserve);
+    number("breaker_after", &mut retry.breaker_after);
     at.end();
     to.retry(retry)
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Speaks {
+    Gemini,
+    OpenAi,
+}
+
+fn provider(text: &str) -> Result<Speaks, String> {
+    match text.trim() {
+        "gemini" => Ok(Speaks::Gemini),
+        "openai" => Ok(Speaks::OpenAi),
+        _ => Err("must be \"gemini\" or \"openai\" (for every API of its form)".to_owned()),
+    }
+}
+
+/// A model's name, or what is wrong with it.
+fn model(text: &str) -> Result<String, String> {
+    let name = text.trim();
+    match GeminiApi.model(name) {
+        Ok(_) => Ok(name.to_owned()),
+        Err(_) => Err("must be the name of a model".to_owned()),
+    }
 }
 
 /// A path, not yet seen from the file.
