@@ -97,10 +97,10 @@ impl Default for GeminiBuilder {
             facts: HashMap::new(),
             on_wait: None,
             daily_checks: true,
-            embed_cache: None,
-            notes: Vec::new(),
             watch_keys: None,
             config: None,
+            embed_cache: None,
+            notes: Vec::new(),
         }
     }
 }
@@ -168,10 +168,6 @@ impl GeminiBuilder {
     /// Loads keys with this loader: another prefix, a key file, another `.env`.
     pub fn key_loader(mut self, loader: KeyLoader) -> Self {
         self.loader = Some(loader);
-        self
-    }
-
-    /// Uses a pool that was built elsewhere, with its own keys, clock, state and limits.
         // Those of a file are not asked for any more.
         self.config = None;
         self
@@ -184,6 +180,10 @@ impl GeminiBuilder {
     /// What is wrong is logged once, and the old keys stay in use.
     pub fn watch_keys(mut self, interval: Duration) -> Self {
         self.watch_keys = Some(interval.max(Duration::from_secs(1)));
+        self
+    }
+
+    /// Uses a pool that was built elsewhere, with its own keys, clock, state and limits.
     pub fn pool(mut self, pool: Pool) -> Self {
         self.pool = Some(pool);
         self
@@ -373,14 +373,10 @@ impl GeminiBuilder {
     pub async fn build(self) -> Result<Gemini, Error> {
         let upstream = self.upstream(|name| std::env::var(name).ok())?;
         let (mut key_notes, mut key_sources) = (self.notes, Vec::new());
+        let (mut place, mut keys) = (Place::Code, Vec::new());
         let pool = match self.pool {
             Some(pool) => pool,
             None => {
-                let loaded = load(self.keys, self.loader)?;
-        let (mut place, mut keys) = (Place::Code, Vec::new());
-                let builder = self.pool_builder.keys(loaded.keys).clock(self.clock);
-                // Reading the state file blocks; the runtime's own threads are for other work.
-                let pool = tokio::task::spawn_blocking(move || builder.build()).await;
                 if let Some(provider) = self.provider.as_deref().filter(speaks_otherwise)
                     && self.keys.is_none()
                     && self.loader.is_none()
@@ -392,8 +388,12 @@ impl GeminiBuilder {
                     return Err(Error::Setting(fault));
                 }
                 place = place_of(self.keys.is_some(), &self.loader, self.config);
-                key_notes.extend(loaded.notes);
+                let loaded = load(self.keys, self.loader)?;
                 keys.clone_from(&loaded.keys);
+                let builder = self.pool_builder.keys(loaded.keys).clock(self.clock);
+                // Reading the state file blocks; the runtime's own threads are for other work.
+                let pool = tokio::task::spawn_blocking(move || builder.build()).await;
+                key_notes.extend(loaded.notes);
                 key_sources = loaded.sources;
                 pool.map_err(setting)??
             }
@@ -416,6 +416,7 @@ impl GeminiBuilder {
             key_notes,
             key_sources,
             embed_cache: self.embed_cache.map(EmbedCache::new),
+            keys_from: KeysFrom::new(place, keys),
             pool,
             clock,
         });
@@ -428,16 +429,6 @@ impl GeminiBuilder {
         self.notes.push(note);
     }
 
-    fn upstream(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Upstream, Error> {
-        let transport = match &self.transport {
-            Some(transport) => Arc::clone(transport),
-            None => Arc::new(HttpTransport::new(&self.timeouts).map_err(setting)?),
-        };
-        let upstream = match (&self.provider, &self.base_url) {
-            (Some(provider), Some(url)) => {
-                let upstream = Upstream::new(url, transport).map_err(setting)?;
-                upstream.with_provider(Arc::clone(provider))
-            }
     /// Remembers the file that the settings came from.
     pub(crate) fn came_from(&mut self, path: PathBuf, environment: Environment) {
         self.config = Some((path, environment));
@@ -448,6 +439,16 @@ impl GeminiBuilder {
         load(self.keys, self.loader)
     }
 
+    fn upstream(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Upstream, Error> {
+        let transport = match &self.transport {
+            Some(transport) => Arc::clone(transport),
+            None => Arc::new(HttpTransport::new(&self.timeouts).map_err(setting)?),
+        };
+        let upstream = match (&self.provider, &self.base_url) {
+            (Some(provider), Some(url)) => {
+                let upstream = Upstream::new(url, transport).map_err(setting)?;
+                upstream.with_provider(Arc::clone(provider))
+            }
             (Some(provider), None) if provider.dialect() != Dialect::Gemini => {
                 // The variables name a place where Gemini is spoken.
                 let name = provider.name();
@@ -478,16 +479,6 @@ fn setting(fault: impl fmt::Display) -> Error {
     Error::Setting(fault.to_string())
 }
 
-fn load(keys: Option<Vec<KeySpec>>, loader: Option<KeyLoader>) -> Result<LoadedKeys, Error> {
-    match (keys, loader) {
-        (Some(keys), _) => Ok(KeyLoader::new().keys(keys).load()?),
-        (None, Some(loader)) => Ok(loader.load()?),
-        (None, None) => Ok(surroundings().load()?),
-    }
-}
-
-/// Every setting. What cannot be shown is counted or said to be there.
-impl fmt::Debug for GeminiBuilder {
 fn speaks_otherwise(provider: &&dyn Provider) -> bool {
     provider.dialect() != Dialect::Gemini
 }
@@ -511,6 +502,16 @@ fn surroundings() -> KeyLoader {
     KeyLoader::new().process_environment().dotenv(".env")
 }
 
+fn load(keys: Option<Vec<KeySpec>>, loader: Option<KeyLoader>) -> Result<LoadedKeys, Error> {
+    match (keys, loader) {
+        (Some(keys), _) => Ok(KeyLoader::new().keys(keys).load()?),
+        (None, Some(loader)) => Ok(loader.load()?),
+        (None, None) => Ok(surroundings().load()?),
+    }
+}
+
+/// Every setting. What cannot be shown is counted or said to be there.
+impl fmt::Debug for GeminiBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // One that cannot be used may hold a password.
         let usable = |url: &&str| Upstream::check_base_url(url).is_ok();
@@ -531,9 +532,9 @@ fn surroundings() -> KeyLoader {
             .field("facts", &self.facts)
             .field("on_wait", &self.on_wait.is_some())
             .field("daily_checks", &self.daily_checks)
+            .field("watch_keys", &self.watch_keys)
             .field("embed_cache", &self.embed_cache)
             .field("notes", &self.notes)
             .finish_non_exhaustive()
     }
 }
-            .field("watch_keys", &self.watch_keys)

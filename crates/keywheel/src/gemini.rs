@@ -19,8 +19,8 @@ use crate::{
     degrade::OnExhausted,
     embed_cache::{EmbedCache, EmbedCacheStats},
     observe::Counting,
-    turns::{StepRecorder, TurnBook},
     reload::{KeysFrom, Watch},
+    turns::{StepRecorder, TurnBook},
     waits::OnWait,
 };
 
@@ -46,8 +46,8 @@ pub struct Gemini {
     recorder: Option<Arc<StepRecorder>>,
     /// Ends with the last clone of this client.
     _checks: Option<Arc<Checks>>,
-}
     _watch: Option<Arc<Watch>>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Inner {
@@ -64,13 +64,14 @@ pub(crate) struct Inner {
     pub(crate) facts: attempt::Facts,
     pub(crate) counters: Arc<Counting>,
     pub(crate) on_wait: Option<OnWait>,
-    pub(crate) on_exhausted: Option<OnExhausted>,
     pub(crate) keys_from: KeysFrom,
+    pub(crate) on_exhausted: Option<OnExhausted>,
     pub(crate) key_notes: Vec<KeyNote>,
     pub(crate) key_sources: Vec<KeySource>,
     pub(crate) turns: Arc<TurnBook>,
     pub(crate) owners: Owners,
     pub(crate) embed_cache: Option<EmbedCache>,
+    /// What its calls are charged to.
 }
 
 /// What a call takes from the client unless it says otherwise.
@@ -300,7 +301,14 @@ impl Gemini {
         let Defaults { deadline, stream_end, .. } = self.inner.defaults;
         let recorder = self.recorder.clone();
         let fallback = self.inner.fallback.clone();
-        CallOptions { deadline, stream_end, allow_paid: false, owner: None, fallback, recorder }
+        CallOptions {
+            deadline,
+            stream_end,
+            allow_paid: false,
+            owner: None,
+            fallback,
+            recorder,
+        }
     }
 }
 

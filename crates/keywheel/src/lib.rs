@@ -35,10 +35,10 @@ mod error;
 mod gemini;
 mod observe;
 mod owners;
+mod reload;
 mod reply;
 mod time;
 mod turns;
-mod reload;
 mod waits;
 mod weigh;
 
