@@ -196,6 +196,32 @@ fn a_failed_request_counts_and_a_refused_one_does_not() {
     assert_eq!((tally.counted, tally.served, tally.refused, tally.over_day), (3, 1, 6, 5));
 }
 
+/// A prompt above the model's own limit is refused with 400, and has spent a request and its tokens all the
+/// same (<https://github.com/google-gemini/gemini-cli/issues/15184>).
+#[test]
+fn an_oversized_prompt_is_refused_and_spends_the_minutes_tokens() {
+    for streamed in [false, true] {
+        let mut model = ModelConfig::free(Limits::new().tpm(100).rpd(10));
+        model.input_token_limit = 50;
+        let mut world = World::new(config(Limits::new()).with_model(MODEL, model)).unwrap();
+        let mut request = generate_text(&key(1), &"x".repeat(320));
+        if streamed {
+            request.path = request.path.replace("generateContent", "streamGenerateContent");
+        }
+        let reply = world.handle(&request, at("2026-11-30T07:00:00Z"));
+        assert_eq!(status(&reply), 400);
+        let said = String::from_utf8(reply.http.unwrap().bytes()).unwrap();
+        let expected =
+            "The input token count (80) exceeds the maximum number of tokens allowed (50).";
+        assert!(said.contains(expected), "{said}");
+        assert_eq!(world.stats().bucket("alpha", MODEL).counted, 1);
+        // 80 of the minute's 100 tokens are gone: 40 more do not fit.
+        let next =
+            world.handle(&generate_text(&key(1), &"x".repeat(160)), at("2026-11-30T07:00:01Z"));
+        assert_eq!(status(&next), 429);
+    }
+}
+
 #[test]
 fn a_limit_may_shrink_and_be_raised_while_the_day_runs() {
     let mut world = world(Limits::new().rpd(10));
