@@ -1,6 +1,11 @@
 //! A ledger described in TOML.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -48,6 +53,22 @@ pub struct LedgerConfig {
 }
 
 impl LedgerConfig {
+    /// Reads a file, as [`from_toml`](Self::from_toml) reads a text. A relative `path` in it is seen
+    /// from the file's folder. Blocks for as long as the disk takes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] with the file's name, also if it cannot be read.
+    pub fn from_file(file: impl AsRef<Path>) -> Result<Self, LedgerError> {
+        let file = file.as_ref();
+        let named = |what: String| {
+            LedgerError::new(ErrorKind::Invalid, format!("{}: {what}", file.display()))
+        };
+        let text = fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
+        let config = Self::from_toml(&text).map_err(|error| named(error.to_string()))?;
+        let folder = file.parent().unwrap_or(Path::new(""));
+        Ok(Self { path: config.path.map(|path| folder.join(path)), ..config })
+    }
+
     /// Reads the `[ledger]` section of `text` if there is one, else the whole text.
     ///
     /// # Errors
@@ -234,6 +255,23 @@ mod tests {
         assert_eq!(LedgerConfig::from_toml("").unwrap(), LedgerConfig::default());
         let other = "[ledger]\n[listen]\nport = 1";
         assert_eq!(LedgerConfig::from_toml(other).unwrap(), LedgerConfig::default());
+    }
+
+    #[test]
+    fn a_file_is_named_in_its_faults_and_paths_are_seen_from_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("budget.toml");
+        let read = |text: &str| {
+            fs::write(&file, text).unwrap();
+            LedgerConfig::from_file(&file)
+        };
+        let config = read("[ledger]\npath = \"data/ledger.db\"").unwrap();
+        assert_eq!(config.path, Some(folder.path().join("data/ledger.db")));
+        assert_eq!(read("path = \"/var/l.db\"").unwrap().path, Some("/var/l.db".into()));
+        assert_eq!(read("").unwrap().path, None);
+        for fault in [read("zone = 1"), LedgerConfig::from_file(folder.path().join("no.toml"))] {
+            assert!(fault.unwrap_err().to_string().contains(".toml: "));
+        }
     }
 
     #[test]
