@@ -73,6 +73,8 @@ pub struct GeminiBuilder {
     /// The file that the settings came from, and its keys.
     config: Option<(PathBuf, Environment)>,
     embed_cache: Option<EmbedCacheConfig>,
+    #[cfg(feature = "ledger")]
+    pub(crate) ledger: crate::ledger::Joining,
     /// What was noticed before the keys are loaded.
     notes: Vec<KeyNote>,
 }
@@ -100,6 +102,8 @@ impl Default for GeminiBuilder {
             watch_keys: None,
             config: None,
             embed_cache: None,
+            #[cfg(feature = "ledger")]
+            ledger: crate::ledger::Joining::default(),
             notes: Vec::new(),
         }
     }
@@ -399,6 +403,10 @@ impl GeminiBuilder {
             }
         };
         let clock = Arc::clone(pool.clock());
+        #[cfg(feature = "ledger")]
+        let purse = self.ledger.open(&clock).await?;
+        #[cfg(not(feature = "ledger"))]
+        let purse = crate::charging::Purse;
         let gemini = Gemini::from_inner(Inner {
             turns: Arc::new(TurnBook::open(pool.state_file(), Arc::clone(&clock))),
             owners: Owners::open(pool.state_file(), Arc::clone(&clock)),
@@ -416,6 +424,7 @@ impl GeminiBuilder {
             key_notes,
             key_sources,
             embed_cache: self.embed_cache.map(EmbedCache::new),
+            purse,
             keys_from: KeysFrom::new(place, keys),
             pool,
             clock,

@@ -15,6 +15,7 @@ use crate::{
     Counters, Error, GeminiBuilder, GeminiStream, Owners, Reply, RetryConfig, attempt,
     blocking::blocking,
     calls::owner,
+    charging::{Payer, Purse},
     checks::{self, Checks},
     degrade::OnExhausted,
     embed_cache::{EmbedCache, EmbedCacheStats},
@@ -72,6 +73,7 @@ pub(crate) struct Inner {
     pub(crate) owners: Owners,
     pub(crate) embed_cache: Option<EmbedCache>,
     /// What its calls are charged to.
+    pub(crate) purse: Purse,
 }
 
 /// What a call takes from the client unless it says otherwise.
@@ -301,6 +303,7 @@ impl Gemini {
         let Defaults { deadline, stream_end, .. } = self.inner.defaults;
         let recorder = self.recorder.clone();
         let fallback = self.inner.fallback.clone();
+        let payer = Payer::default();
         CallOptions {
             deadline,
             stream_end,
@@ -308,6 +311,7 @@ impl Gemini {
             owner: None,
             fallback,
             recorder,
+            payer,
         }
     }
 }
@@ -335,6 +339,8 @@ pub(crate) struct CallOptions {
     pub(crate) fallback: Option<Arc<[Arc<str>]>>,
     /// Told of every request that is sent.
     pub(crate) recorder: Option<Arc<StepRecorder>>,
+    /// Who is charged.
+    pub(crate) payer: Payer,
 }
 
 macro_rules! call_options {
@@ -359,6 +365,13 @@ macro_rules! call_options {
             /// [`overflow_after`](crate::GeminiBuilder::overflow_after), or than the deadline allows. Defaults to no.
             pub const fn allow_paid(mut self) -> Self {
                 self.options.allow_paid = true;
+                self
+            }
+
+            /// The account of the ledger that is charged. Defaults to the client's. Without a ledger nobody is.
+            #[cfg(feature = "ledger")]
+            pub fn account(mut self, account: impl Into<std::sync::Arc<str>>) -> Self {
+                self.options.payer.account = Some(account.into());
                 self
             }
         }

@@ -27,12 +27,15 @@ mod attempt;
 mod blocking;
 mod builder;
 mod calls;
+mod charging;
 mod checks;
 mod config;
 mod degrade;
 pub mod embed_cache;
 mod error;
 mod gemini;
+#[cfg(feature = "ledger")]
+pub mod ledger;
 mod observe;
 mod owners;
 mod reload;

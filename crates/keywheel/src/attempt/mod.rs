@@ -1,4 +1,5 @@
-//! The attempt loop: lease a key, send once, read what the reply means, report, decide what is next.
+//! The attempt loop: lease a key, reserve what it may cost, send once, read what the reply means, report, settle,
+//! decide what is next.
 //!
 //! The loop is bounded by the deadline and by the pool, not by a number: a key that refused is cooling in the
 //! pool and is not handed out again, so every healthy key is reached. One that refused and is held back by nothing
@@ -7,6 +8,7 @@
 //! | decision | file |
 //! |---|---|
 //! | which model and key is next | [`lease`], over the [`chain`] of models |
+//! | whether the budget lets it be sent | [`reserve`], with a ledger |
 //! | what follows from a refusal or a failure | [`refused`], by the table in [`outcome`] |
 //! | whether a failing model may be asked | [`breaker`] |
 //! | whether a failure may be retried | [`plan`] for the call, [`budget`] for the client |
@@ -22,6 +24,7 @@ mod outcome;
 mod pace;
 mod plan;
 mod refused;
+mod reserve;
 mod size;
 mod soonest;
 mod stream;
@@ -29,9 +32,12 @@ pub(crate) mod work;
 
 use std::sync::Arc;
 
-use keywheel_core::{Tier, Usage};
+use keywheel_core::{LimitSeen, Tier, Usage};
 use keywheel_pool::{Ask, Lease, Refusal};
-use keywheel_provider::{Sent, TransportKind, classify::Kind};
+use keywheel_provider::{
+    Sent, TransportKind,
+    classify::{Kind, limits_from_headers},
+};
 
 pub(crate) use self::{
     breaker::Breakers,
@@ -57,6 +63,7 @@ pub use self::{
 };
 use crate::{
     Attempt, Error,
+    charging::{Slip, Spent, Tab},
     gemini::{CallOptions, Inner},
     observe::{AttemptSpan, CallSpan},
     time::{after_ms, until},
@@ -75,11 +82,12 @@ pub(crate) async fn perform<W: Work>(
     inner.counters.called();
     let mut run = Run::new(inner, Arc::clone(&model), work, options);
     let span = CallSpan::new(inner, work::operation(&run.chain[0].ask.model), &model);
+    span.is_called(options.payer.request_id());
     match span.enter(run.answer(work)).await {
         Ok((answer, served)) => {
             let quota_project = served.lease.quota_project().into();
             let usage = work.usage(&answer);
-            served.tell(inner, run.model(), usage);
+            served.tell(inner, run.model(), usage).await;
             span.ended(Ok(usage));
             Ok(Done { answer, quota_project, attempts: run.attempts })
         }
@@ -99,19 +107,25 @@ pub(crate) struct Done<T> {
     pub(crate) attempts: Vec<Attempt>,
 }
 
-/// What is still to be told of an attempt that brought an answer: to the pool, and to the breaker.
+/// What is still to be told of an attempt that brought an answer: to the pool, the breaker and the ledger.
 #[derive(Debug)]
 struct Served {
     lease: Lease,
     pass: Pass,
+    slip: Slip,
+    /// Those that the reply's headers tell.
+    limits: Vec<LimitSeen>,
 }
 
 impl Served {
-    fn tell(self, inner: &Inner, model: &Arc<str>, usage: Option<Usage>) {
+    /// A whole answer, with what it used, as far as that was told.
+    async fn tell(mut self, inner: &Inner, model: &Arc<str>, usage: Option<Usage>) {
+        self.slip.is(Spent::Answered, usage);
         let usage = usage.unwrap_or_default();
         self.pass.tell(Outcome::Served);
-        self.lease.served(&usage);
+        self.lease.served_with(&usage, &self.limits);
         inner.counters.served(model, &usage);
+        self.slip.settle().await;
     }
 }
 
@@ -138,6 +152,8 @@ struct Run<'a> {
     /// How long the last key was waited for.
     waited_ms: u64,
     span: AttemptSpan,
+    /// What the ledger is told.
+    tab: Tab,
     /// What is known of the models that this call does not ask any more.
     passed_over: Vec<Skipped>,
     attempts: Vec<Attempt>,
@@ -171,6 +187,7 @@ impl<'a> Run<'a> {
             pays: false,
             waited_ms: 0,
             span: AttemptSpan::none(),
+            tab: Tab::open(&inner.purse, &options.payer),
             passed_over: Vec::new(),
             attempts: Vec::new(),
         }
@@ -181,7 +198,10 @@ impl<'a> Run<'a> {
         let answered = self.attempts(work).await;
         match &answered {
             Ok(_) => self.say_who_took_over(),
-            Err(_) => self.inner.counters.gave_up(),
+            Err(_) => {
+                self.inner.counters.gave_up();
+                self.settle().await;
+            }
         }
         answered
     }
@@ -190,18 +210,30 @@ impl<'a> Run<'a> {
         self.prepare(work)?;
         self.leave_out_the_small()?;
         loop {
-            let (mut lease, pass) = self.lease().await?;
+            let (mut lease, pass) = self.lease_and_settle().await?;
             if let Err(error) = self.prepare(work) {
                 pass.tell(Outcome::Unclear);
                 return Err(error);
             }
+            let reserved = self.reserve(work, &lease).await;
+            let Ok(Some(mut slip)) = reserved else {
+                // The key goes back unused.
+                pass.tell(Outcome::Unclear);
+                reserved?;
+                continue;
+            };
             // From here on the attempt counts, also when this future is dropped.
             lease.sent();
+            slip.sent();
             let sent_ms = self.inner.clock.unix_ms();
             self.count(&lease);
-            let attempt = self.span.enter(self.attempt(work, &lease));
-            let Some(brought) = until(&*self.inner.clock, self.deadline_ms, attempt).await else {
+            let clock = &self.inner.clock;
+            let attempt = slip.during(clock, self.span.enter(self.attempt(work, &lease)));
+            let brought = until(&**clock, self.deadline_ms, attempt).await;
+            let Some((limits, brought)) = brought else {
                 self.note(&lease, None, None, "the deadline came first");
+                slip.is(Spent::Lost, None);
+                self.tab.owe(slip);
                 return Err(Error::DeadlineReached { attempts: self.take_attempts() });
             };
             let is_free = lease.tier() == Tier::Free;
@@ -210,14 +242,16 @@ impl<'a> Run<'a> {
                     let took_ms = self.inner.clock.unix_ms().saturating_sub(sent_ms);
                     self.inner.paces.observe(&self.chain[self.at].ask.model, took_ms);
                     self.note(&lease, Some(200), Some(Kind::Served), "");
-                    return Ok((answer, Served { lease, pass }));
+                    return Ok((answer, Served { lease, pass, slip, limits }));
                 }
                 Brought::Refused { status, body, refused } => {
-                    self.refused(lease, pass, status, &body, *refused).await?;
+                    self.refused(lease, pass, slip, status, &body, *refused).await?;
                 }
                 Brought::Nothing { sent, status, reason } => {
                     self.note(&lease, status, None, &reason);
                     self.inner.counters.failed();
+                    slip.is(outcome::of_nothing(sent, status), None);
+                    self.tab.owe(slip);
                     let arrived = sent == Sent::Maybe;
                     // Who was never reached says nothing of the model.
                     pass.tell(if arrived { Outcome::Failed(None) } else { Outcome::Unclear });
@@ -232,11 +266,16 @@ impl<'a> Run<'a> {
                 Brought::Unreadable { status, reason } => {
                     self.note(&lease, Some(status), None, &reason);
                     self.inner.counters.failed();
+                    // It was served, and what it cost cannot be read either.
+                    slip.is(Spent::Answered, None);
+                    self.tab.owe(slip);
                     pass.tell(Outcome::Unclear);
                     lease.failed(&[]);
                     return Err(Error::Unreadable { reason, attempts: self.take_attempts() });
                 }
                 Brought::Unsendable(reason) => {
+                    slip.is(Spent::NotSent, None);
+                    self.tab.owe(slip);
                     pass.tell(Outcome::Unclear);
                     give_back(lease).await;
                     return Err(Error::Setting(reason));
@@ -265,35 +304,42 @@ impl<'a> Run<'a> {
         self.span = AttemptSpan::new(lease, model, self.waited_ms);
     }
 
-    /// Sends once and reads what comes, up to the first part of a stream.
-    async fn attempt<W: Work>(&self, work: &W, lease: &Lease) -> Brought<W::Answer> {
+    /// Sends once and reads what comes, up to the first part of a stream. Also, what limits a success tells of.
+    async fn attempt<W: Work>(
+        &self,
+        work: &W,
+        lease: &Lease,
+    ) -> (Vec<LimitSeen>, Brought<W::Answer>) {
         let Inner { upstream, clock, .. } = self.inner;
         let Candidate { ask, call, .. } = &self.chain[self.at];
         let call = call.as_ref().expect("it was prepared before a key was leased");
         let response = match upstream.call(lease.key(), call).await {
             Ok(response) => response,
             Err(error) if error.kind == TransportKind::Request => {
-                return Brought::Unsendable(error.to_string());
+                return (Vec::new(), Brought::Unsendable(error.to_string()));
             }
             Err(error) => {
                 let (sent, reason) = (error.sent, error.to_string());
-                return Brought::Nothing { sent, status: None, reason };
+                return (Vec::new(), Brought::Nothing { sent, status: None, reason });
             }
         };
         let sight = Sight { lease, ask, upstream, clock: &**clock };
         if (200..300).contains(&response.status) {
-            return work.read(&sight, response).await;
+            let dialect = upstream.dialect();
+            let limits = limits_from_headers(dialect, &response.headers, clock.now());
+            return (limits, work.read(&sight, response).await);
         }
         let (status, headers) = (response.status, response.headers.clone());
         // An error that was torn off is still judged by what is there: the status.
         let body = response.bytes(MAX_ERROR).await.unwrap_or_default();
-        match sight.refused(status, &headers, &body) {
+        let brought = match sight.refused(status, &headers, &body) {
             Some(refused) => Brought::Refused { status, body, refused },
             None => {
                 let reason = format!("a reply with status {status} and no meaning");
                 Brought::Nothing { sent: Sent::Maybe, status: Some(status), reason }
             }
-        }
+        };
+        (Vec::new(), brought)
     }
 
     /// One line for each call that another model served.

@@ -1,6 +1,7 @@
 //! A stream in the caller's hands: it keeps the lease until the last event, an error, or the drop.
 
 use std::{
+    convert::Infallible,
     fmt,
     pin::Pin,
     sync::Arc,
@@ -9,7 +10,7 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, Stream, StreamExt, future::BoxFuture};
-use keywheel_core::Usage;
+use keywheel_core::{LimitSeen, Usage};
 use keywheel_pool::{Ask, Exhausted, Lease, Reported};
 use keywheel_provider::{
     api::{FinishReason, GenerateRequest, GenerateResponse},
@@ -26,6 +27,8 @@ use super::{
 };
 use crate::{
     Attempt, Error,
+    charging::{Bill, Slip, Spent, gone_on},
+    error::OutOfKeys,
     gemini::{CallOptions, Inner},
     observe::CallSpan,
     time::{pause, timer},
@@ -54,7 +57,11 @@ pub struct GeminiStream {
     /// Of all, as last reported.
     usage: Option<Usage>,
     hops: usize,
-    degraded: Option<Box<Exhausted>>,
+    degraded: Option<OutOfKeys>,
+    /// Of a hop that has ended: comes before whatever else there is to say.
+    settling: Option<BoxFuture<'static, ()>>,
+    /// Why the last candidate's answer ended.
+    finish_reason: Option<FinishReason>,
 }
 
 /// The call that a stream belongs to.
@@ -62,6 +69,10 @@ pub(super) struct Call {
     pub(super) inner: Arc<Inner>,
     /// The request of the hop that streams.
     pub(super) request: Arc<GenerateRequest>,
+    /// What that may cost.
+    pub(super) bill: Bill,
+    /// What the ledger made the longest answer, where the caller set none.
+    pub(super) cap: Option<u64>,
     pub(super) options: CallOptions,
     /// Until when the stream may be read.
     pub(super) end_ms: Option<i64>,
@@ -97,6 +108,11 @@ struct Live {
     lease: Lease,
     /// Until the first part is there.
     pass: Option<Pass>,
+    slip: Slip,
+    /// Tells the ledger that it is still being read.
+    renewing: Option<BoxFuture<'static, Infallible>>,
+    /// Those that the reply's headers told.
+    limits: Vec<LimitSeen>,
     deadline: Option<BoxFuture<'static, ()>>,
     /// Runs while nothing comes after a whole answer.
     end: Option<BoxFuture<'static, ()>>,
@@ -109,9 +125,10 @@ struct Live {
 impl Live {
     fn new(call: &Call, events: Box<GenerateStream>, served: Served) -> Self {
         let deadline = call.end_ms.map(|at_ms| timer(&call.inner.clock, at_ms));
-        let Served { lease, pass } = served;
-        let pass = Some(pass);
-        Self { events, lease, pass, deadline, end: None, token: None, goes_on: None }
+        let Served { lease, pass, slip, limits } = served;
+        let (pass, renewing) = (Some(pass), slip.renewing(&call.inner.clock));
+        let (end, token, goes_on) = (None, None, None);
+        Self { events, lease, pass, slip, renewing, limits, deadline, end, token, goes_on }
     }
 
     /// Looks at a part before it is handed out: whether the model answers, and whether another request has to go on
@@ -136,14 +153,15 @@ impl Live {
         }
     }
 
-    /// The whole hop was read: it was served, with what it has cost.
-    fn served(self, call: Option<&Call>, model: &Arc<str>) -> Option<GenerateRequest> {
+    /// The whole hop was read: it was served, with what it has cost. What is returned is to be settled.
+    fn served(mut self, call: Option<&Call>, model: &Arc<str>) -> (Option<GenerateRequest>, Slip) {
+        self.slip.is(Spent::Answered, self.events.usage());
         let usage = self.events.usage().unwrap_or_default();
-        self.lease.served(&usage);
+        self.lease.served_with(&usage, &self.limits);
         if let Some(call) = call {
             call.inner.counters.served(model, &usage);
         }
-        self.goes_on
+        (self.goes_on, self.slip)
     }
 }
 
@@ -155,18 +173,28 @@ impl GeminiStream {
         told: Told,
     ) -> Self {
         let state = State::Live(Box::new(Live::new(&call, events, served)));
-        let call = Some(call);
-        Self { state, call, told, spent: None, usage: None, hops: 1, degraded: None }
+        Self::new(state, Some(call), told)
     }
 
-    pub(super) fn degraded_answer(
-        told: Told,
-        response: GenerateResponse,
-        exhausted: Box<Exhausted>,
-    ) -> Self {
+    const fn new(state: State, call: Option<Call>, told: Told) -> Self {
+        Self {
+            state,
+            call,
+            told,
+            spent: None,
+            usage: None,
+            hops: 1,
+            degraded: None,
+            settling: None,
+            finish_reason: None,
+        }
+    }
+
+    pub(super) fn degraded_answer(told: Told, response: GenerateResponse, out: OutOfKeys) -> Self {
         let (usage, state) = (response.usage(), State::Degraded(Some(Box::new(response))));
-        let degraded = Some(exhausted);
-        Self { state, call: None, told, spent: None, usage, hops: 0, degraded }
+        let mut stream = Self::new(state, None, told);
+        (stream.usage, stream.degraded) = (usage, Some(out));
+        stream
     }
 
     /// The next part; `None` after a whole answer.
@@ -225,7 +253,15 @@ impl GeminiStream {
     /// Why the callback answered and no model did; `None` for a real answer.
     #[must_use]
     pub fn degraded(&self) -> Option<&Exhausted> {
-        self.degraded.as_deref()
+        self.degraded.as_ref().map(|out| &*out.exhausted)
+    }
+
+    /// True if the answer ends at the longest that the ledger reserves for the account, and the request itself set
+    /// no limit: see [`Reply::output_was_capped`](crate::Reply::output_was_capped). Known once the stream has ended.
+    #[must_use]
+    pub fn output_was_capped(&self) -> bool {
+        let capped = self.call.as_ref().is_some_and(|call| call.cap.is_some());
+        capped && self.finish_reason == Some(FinishReason::MaxTokens)
     }
 
     /// Takes the live request out, if there is one.
@@ -246,6 +282,8 @@ impl GeminiStream {
         if live.events.is_whole() && live.goes_on.is_none() {
             return self.whole(live);
         }
+        // Its slip says already what was seen.
+        self.settling = Some(Box::pin(live.slip.settle()));
         live.lease.failed(&[]);
         let attempts = self.told.attempts.clone();
         self.breaks(Error::DeadlineReached { attempts });
@@ -253,7 +291,10 @@ impl GeminiStream {
 
     /// The hop was read to its end: the answer is whole, or goes on.
     fn whole(&mut self, live: Live) {
-        let Some(next) = live.served(self.call.as_ref(), &self.told.ask.model) else {
+        let used = live.events.usage();
+        let (next, slip) = live.served(self.call.as_ref(), &self.told.ask.model);
+        self.settling = Some(Box::pin(slip.settle()));
+        let Some(next) = next else {
             if let Some(call) = &self.call {
                 call.span.ended(Ok(self.usage));
             }
@@ -266,10 +307,11 @@ impl GeminiStream {
             Duration::from_millis(end_ms.saturating_sub(now_ms).max(0).unsigned_abs())
         };
         call.request = Arc::new(next);
+        call.bill = gone_on(call.bill, used);
         let owner = self.told.attempts.last().map(|attempt| attempt.quota_project.as_str().into());
         let deadline = call.end_ms.map(left);
         let options = CallOptions { deadline, owner, fallback: None, ..call.options.clone() };
-        let (inner, request) = (Arc::clone(&call.inner), Arc::clone(&call.request));
+        let (inner, request) = (Arc::clone(&call.inner), (Arc::clone(&call.request), call.bill));
         let next = go_on(inner, Arc::clone(&self.told.ask.model), request, options);
         self.hops += 1;
         self.state = State::GoingOn(Box::pin(call.span.enter(next)));
@@ -294,7 +336,7 @@ impl GeminiStream {
     /// Ends a live stream that failed: tells the pool, and keeps the error for the caller.
     fn fail(&mut self, error: &StreamError) {
         let (Some(live), Some(call)) = (self.take_live(), &self.call) else { return };
-        let Live { lease, pass, .. } = live;
+        let Live { events, lease, pass, mut slip, .. } = live;
         let inner = &call.inner;
         inner.counters.failed();
         let refused = match error {
@@ -307,6 +349,7 @@ impl GeminiStream {
             _ => None,
         };
         let Some(refused) = refused else {
+            self.settling = Some(Box::pin(slip.settle()));
             if let Some(pass) = pass {
                 pass.tell(Outcome::Failed(None));
             }
@@ -314,7 +357,10 @@ impl GeminiStream {
             let reason = error.to_string();
             return self.breaks(Error::StreamBroken { reason, verdict: None });
         };
-        let (told, next) = decide(&refused);
+        let (told, spent, next) = decide(&refused);
+        // After its first part it was refused too late to cost nothing.
+        slip.is(if pass.is_some() { spent } else { Spent::CutShort }, events.usage());
+        self.settling = Some(Box::pin(slip.settle()));
         if let Some(pass) = pass {
             pass.tell(match next {
                 Next::Retry { hint } => Outcome::Failed(hint),
@@ -342,6 +388,9 @@ impl GeminiStream {
         let (State::Live(live), Some(call)) = (&mut self.state, &self.call) else {
             return Poll::Ready(None);
         };
+        if let Some(renewing) = &mut live.renewing {
+            let _never = renewing.poll_unpin(cx);
+        }
         if live.deadline.as_mut().is_some_and(|at| at.poll_unpin(cx).is_ready()) {
             self.expire();
             return Poll::Ready(None);
@@ -359,7 +408,9 @@ impl GeminiStream {
         match event {
             Some(Ok(mut part)) => {
                 live.look(call, &mut part, self.hops < MOST_HOPS);
+                live.slip.is(Spent::CutShort, live.events.usage());
                 call.span.said(&part);
+                self.finish_reason = part.finish_reason().or(self.finish_reason.take());
                 self.usage = match (self.spent, live.events.usage()) {
                     (Some(spent), Some(usage)) => Some(sum(&spent, &usage)),
                     (spent, usage) => usage.or(spent),
@@ -384,6 +435,10 @@ impl Stream for GeminiStream {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         loop {
+            if let Some(settling) = &mut this.settling {
+                std::task::ready!(settling.poll_unpin(cx));
+                this.settling = None;
+            }
             match &mut this.state {
                 State::Live(_) => {
                     if let Some(part) = std::task::ready!(this.poll_live(cx)) {
