@@ -122,6 +122,23 @@ async fn a_failover_over_three_keys_settles_each_attempt_once_and_is_one_call() 
 }
 
 #[tokio::test]
+async fn the_next_attempt_is_the_same_call_under_the_same_idempotency_key() {
+    let Opened { ledger, .. } = open([Limit::calls(DAY, 3)]).await;
+    let ask = || Ask::new("m", 100).calls(3).idempotent("order 17");
+    let hold = ledger.reserve("a", ask()).await.unwrap().held().unwrap();
+    // What the caller says of calls and keys does not matter.
+    let other = Ask::new("n", 50).calls(9).idempotent("another").request_id("r2");
+    let next = hold.turn_over(Outcome::ServerError, other).await.unwrap().next.held().unwrap();
+    assert_eq!((next.reserved(), next.row().request_id.as_str()), (Amount::new(50, 3), "r2"));
+    match ledger.reserve("a", ask()).await.unwrap() {
+        Reserved::Replayed(replayed) => assert_eq!(replayed.id, next.id()),
+        other => panic!("{other:?}"),
+    }
+    next.settle(20).await.unwrap();
+    assert_eq!(ledger.usage("a").await.unwrap().day.calls.settled, 3);
+}
+
+#[tokio::test]
 async fn a_repeat_says_in_plain_words_that_it_must_not_be_sent() {
     let Opened { ledger, clock } = open([]).await;
     let ask = || Ask::new("m", 100).idempotent("order 17");
