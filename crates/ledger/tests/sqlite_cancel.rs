@@ -102,14 +102,20 @@ fn reservations_dropped_at_any_moment_leave_nothing_behind() {
 fn what_is_given_back_when_the_ledger_closes_is_written_before_it_does() {
     let (_folder, file) = folder();
     let store = block_on(open(&file));
+    let row = block_on(reserve(&store, &rules(CAP), 600)).unwrap().unwrap();
     let turn = hold(&file);
-    let mut asked = ask(&store, 5);
-    assert!(poll(&mut asked).is_pending());
+    let next = reservation(&rules(CAP), 300);
+    let mut turning = store.turn_over(settlement(row.id, 100), next);
+    assert!(poll(&mut turning).is_pending());
+    drop(turning);
+    // The turnover is written while the store is being dropped already, and its next row with it.
+    let closing = std::thread::spawn(move || drop(store));
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert!(!closing.is_finished());
     drop(turn);
-    eventually("committed", || reserved(&store) == 5);
-    drop(asked);
-    drop(store);
-    assert_eq!(reserved(&block_on(open(&file))), 0);
+    closing.join().unwrap();
+    let total = block_on(async { all(&open(&file).await).await }).tokens;
+    assert_eq!((total.settled, total.reserved), (100, 0));
 }
 
 #[test]

@@ -308,9 +308,12 @@ fn rows_leave_in_batches_while_others_write_and_no_total_changes() {
         let info = store.info().await.unwrap();
         assert_eq!((info.rows, info.open), (rows(&store).await.len() as u64, 1));
         settle(&store, left.id, 0).await.unwrap();
-        // A place is never given twice, even when the newest row has gone.
+        // A place is never given twice, even when the newest row has gone, and who gave it, too.
         store.prune(later, keep).await.unwrap();
         assert_eq!(rows(&store).await, []);
+        drop(store);
+        let store = open(&file).await;
+        assert_eq!(store.info().await.unwrap().rows, 0);
         let next = reserve(&store, &rules, 1).await.unwrap().unwrap();
         assert_eq!(next.id.seq, 2_522);
     });

@@ -164,18 +164,23 @@ fn total_at(columns: &rusqlite::Row<'_>, first: usize) -> Result<Total, Fault> {
 fn write(file: &Connection, key: &TotalKey, total: &Total) -> Result<(), Fault> {
     let (account, model) = names(key);
     let Total { tokens, calls } = total;
-    file.prepare_cached("INSERT OR REPLACE INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?
-        .execute(params![
-            account,
-            key.span.to_string(),
-            model,
-            whole(tokens.settled),
-            whole(tokens.reserved),
-            whole(tokens.pruned),
-            whole(calls.settled),
-            whole(calls.reserved),
-            whole(calls.pruned),
-        ])?;
+    // Not `OR REPLACE`, which removes the row first.
+    const WRITE: &str = "INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) \
+        ON CONFLICT DO UPDATE SET \
+            tokens_settled = excluded.tokens_settled, tokens_reserved = excluded.tokens_reserved, \
+            tokens_pruned = excluded.tokens_pruned, calls_settled = excluded.calls_settled, \
+            calls_reserved = excluded.calls_reserved, calls_pruned = excluded.calls_pruned";
+    file.prepare_cached(WRITE)?.execute(params![
+        account,
+        key.span.to_string(),
+        model,
+        whole(tokens.settled),
+        whole(tokens.reserved),
+        whole(tokens.pruned),
+        whole(calls.settled),
+        whole(calls.reserved),
+        whole(calls.pruned),
+    ])?;
     Ok(())
 }
 

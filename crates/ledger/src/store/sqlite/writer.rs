@@ -150,9 +150,8 @@ impl Writer {
             book.close()
         });
         if done.is_err() {
-            self.memory.forget();
             self.abandoned.put_back(abandoned);
-            // Whatever state it is in: a new connection has none.
+            // Whatever state it is in: a new connection has none, and makes us read the totals anew.
             self.file = None;
         }
         done
