@@ -304,6 +304,15 @@ impl Pool {
     /// Models that were never asked are left out.
     ///
     /// Costs one lock for each model and a look at each of its buckets.
+    ///
+    /// ```
+    /// use keywheel_pool::{ApiKey, Ask, KeySpec, Pool, StateLocation};
+    ///
+    /// let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "KEY_1");
+    /// let pool = Pool::builder().keys([key]).state(StateLocation::None).build().unwrap();
+    /// pool.try_lease(&Ask::new("gemini-3.5-flash-lite")).unwrap().sent();
+    /// assert_eq!(pool.day_counts(), [("gemini-3.5-flash-lite".into(), 1)]);
+    /// ```
     #[must_use]
     pub fn day_counts(&self) -> Vec<(Arc<str>, u64)> {
         self.core.day_counts()
@@ -311,6 +320,17 @@ impl Pool {
 
     /// The state file this pool shares with others; `None` for state in memory, or none at all. What else should
     /// outlive the process can be kept beside it.
+    ///
+    /// ```
+    /// use keywheel_pool::{Pool, StateLocation, durable::SharedFile};
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().canonicalize().unwrap().join("pool.json");
+    /// let pool = Pool::builder().state(StateLocation::File(path.clone())).build().unwrap();
+    /// assert_eq!(pool.state_file(), Some(path.as_path()));
+    /// let notes = SharedFile::beside(&path, "notes");
+    /// assert!(notes.path().ends_with("pool.notes.json"));
+    /// ```
     #[must_use]
     pub fn state_file(&self) -> Option<&Path> {
         self.core.persister.path()

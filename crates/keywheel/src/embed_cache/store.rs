@@ -8,7 +8,7 @@ use super::{EmbedKey, Vector};
 
 /// Where vectors are kept beside memory: a file, a server. What fails here is logged, and costs a request.
 ///
-/// [`EmbedFile`](super::EmbedFile) keeps them in an SQLite file (feature `embed-cache-disk`).
+/// With the feature `embed-cache-disk`, `EmbedFile` keeps them in an SQLite file.
 ///
 /// ```
 /// use futures_util::future::BoxFuture;

@@ -2,6 +2,9 @@
 //!
 //! What has ended is added to the memory at once, and to the file within about a second, by a thread of its own:
 //! a process that is killed loses no more. Several processes add to one file, each what it has not added yet.
+//!
+//! The pool's counts are kept by writer instead, since an old copy of its file that is put back must not let keys be
+//! used beyond their limits. Nothing of that kind hangs on these figures; a sum needs no folding when a writer dies.
 
 use std::{
     fmt,

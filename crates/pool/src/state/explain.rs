@@ -90,7 +90,8 @@ impl Model {
 
     /// The most input tokens a minute that any key has for `ask`, if it is known of all that may serve it.
     pub(crate) fn minute_tokens(&self, ask: &Ask) -> Option<u64> {
-        let serving = self.buckets.iter().filter(|bucket| bucket.is_alive() && may_use(bucket, ask));
+        let serving =
+            self.buckets.iter().filter(|bucket| bucket.is_alive() && may_use(bucket, ask));
         let most = serving.map(|bucket| bucket.limits.tpm).max()?;
         (most != Effective::UNKNOWN).then_some(most)
     }
