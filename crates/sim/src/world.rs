@@ -4,6 +4,7 @@ mod answering;
 mod asked;
 mod caches;
 mod call;
+mod control;
 mod files;
 mod openai;
 
@@ -21,11 +22,8 @@ use crate::{
     answers, bodies,
     bodies::ErrorBody,
     caches::Caches,
-    config::{
-        ConfigErrors, Face, Faults, KeyState, Limits, Outage, ProjectConfig, ProjectState,
-        SimConfig, UnknownKeys,
-    },
-    fault::{DrawFor, Draws, Fault},
+    config::{ConfigErrors, Face, KeyState, Limits, ProjectConfig, SimConfig, UnknownKeys},
+    fault::{Draws, Fault},
     files::Files,
     openai as openai_api,
     quota::{Bucket, Rules, day_number},
@@ -213,91 +211,6 @@ impl World {
         &self.config
     }
 
-    /// Changes what a project may spend on a model, from now on. What was spent stays spent.
-    ///
-    /// False when there is no such project or model.
-    pub fn set_limits(&mut self, project: &str, model: &str, limits: Limits) -> bool {
-        if !self.config.models.contains_key(model) {
-            return false;
-        }
-        self.change(project, |it| {
-            it.limits.insert(model.to_owned(), limits);
-        })
-    }
-
-    /// Changes whether a project is served. False when there is no such project.
-    pub fn set_project_state(&mut self, project: &str, state: ProjectState) -> bool {
-        self.change(project, |it| it.state = state)
-    }
-
-    /// Changes what is thought of a key. False when no project has it.
-    pub fn set_key_state(&mut self, key: Fingerprint, state: KeyState) -> bool {
-        let Some(known) = self.keys.get_mut(&key) else { return false };
-        known.state = state;
-        true
-    }
-
-    /// Changes what goes wrong, and how often.
-    pub fn set_faults(&mut self, faults: Faults) {
-        self.draws.set_faults(faults.clone());
-        self.config.faults = faults;
-    }
-
-    /// Changes when models are down.
-    pub fn set_outages(&mut self, outages: Vec<Outage>) {
-        self.config.outages = outages;
-    }
-
-    /// Lets the next `times` calls that get so far meet `fault`, whatever the rates say.
-    pub fn force(&mut self, fault: Fault, times: usize) {
-        self.forced.extend(std::iter::repeat_n(fault, times));
-    }
-
-    /// Lets the connection break in the next `times` chunks of uploads, after half of the bytes were taken.
-    pub const fn break_uploads(&mut self, times: usize) {
-        self.broken_uploads += times;
-    }
-
-    /// How many answers a project can give for a model on its quota day `date`, at best: its requests per
-    /// day without those that a fault will eat.
-    ///
-    /// `None` when there is no limit per day, or no such project or model. Exact for unary calls of one
-    /// request each; limits per minute and tokens are not looked at.
-    #[must_use]
-    pub fn day_capacity(&self, project: &str, model: &str, date: NaiveDate) -> Option<u64> {
-        let index = self.config.projects.iter().position(|it| it.name == project)?;
-        let limit = self.limits(index, model)?.rpd?;
-        let day = chrono::Datelike::num_days_from_ce(&date);
-        let spoiled = (0..limit).filter(|&number| {
-            let fault = self.draws.on_counted(DrawFor { project, model, day, number });
-            fault.is_some_and(|fault| fault.spoils_unary())
-        });
-        Some(limit - spoiled.count() as u64)
-    }
-
-    /// How many requests of the day a project has left for a model at `now`; `None` as above.
-    #[must_use]
-    pub fn left_today(&self, project: &str, model: &str, now: DateTime<Utc>) -> Option<u64> {
-        let index = self.config.projects.iter().position(|it| it.name == project)?;
-        self.left_of(index, model, now)
-    }
-
-    /// True while some project has requests of its day left for a model, whatever its minute says.
-    #[must_use]
-    pub fn any_left_today(&self, model: &str, now: DateTime<Utc>) -> bool {
-        (0..self.config.projects.len())
-            .any(|project| self.left_of(project, model, now).is_none_or(|left| left > 0))
-    }
-
-    fn left_of(&self, project: usize, model: &str, now: DateTime<Utc>) -> Option<u64> {
-        let limit = self.limits(project, model)?.rpd?;
-        let state = self.buckets.get(project).and_then(|models| models.get(model));
-        let spent = state.map_or(0, |state| {
-            state.bucket.spent_today(&self.rules(project), now.timestamp_millis())
-        });
-        Some(limit.saturating_sub(spent))
-    }
-
     fn bucket(&mut self, project: usize, model: &str) -> &mut BucketState {
         if self.buckets.len() <= project {
             self.buckets.resize_with(project + 1, HashMap::new);
@@ -307,14 +220,6 @@ impl World {
             models.insert(model.to_owned(), BucketState::default());
         }
         models.get_mut(model).expect("inserted if it was not there")
-    }
-
-    fn change(&mut self, project: &str, change: impl FnOnce(&mut ProjectConfig)) -> bool {
-        let Some(it) = self.config.projects.iter_mut().find(|it| it.name == project) else {
-            return false;
-        };
-        change(it);
-        true
     }
 
     fn known(&mut self, key: Fingerprint) -> Option<KnownKey> {
