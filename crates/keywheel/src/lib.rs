@@ -15,8 +15,15 @@
 //! | to know | look in |
 //! |---|---|
 //! | how a call is made | [`Gemini`] |
+//! | a conversation, and functions that the model calls | [`chat`] |
+//! | an answer as a type of one's own | [`json`] |
+//! | texts as vectors, remembered | [`embed`](mod@embed), [`embed_cache`] |
+//! | files and long prompts that are kept | [`files`], [`caches`] |
+//! | any other call of the API | [`raw`] |
+//! | what requests and answers hold | [`api`] |
 //! | what can go wrong, and what to do about it | [`Error`] |
 //! | what was tried on the way to an answer | [`Reply::attempts`] |
+//! | what a unit of your own work costs, and how many fit into a day | [`Gemini::turn`], [`Gemini::turns`] |
 //! | how to keep settings in a file | [`Gemini::from_config`] |
 //! | how to answer when every key is spent | [`GeminiBuilder::on_exhausted`] |
 //! | the pool under somebody else's client | [`Pool`] |
@@ -58,7 +65,7 @@ pub use keywheel_pool::{
 pub use keywheel_provider::{
     GeminiApi, OpenAiApi, Provider, Transport,
     api::{
-        Candidate, Content, FinishReason, FunctionCall, FunctionResponse, GenerateRequest,
+        self, Candidate, Content, FinishReason, FunctionCall, FunctionResponse, GenerateRequest,
         GenerateResponse, Part, ThinkingConfig,
     },
     classify::{Kind, Verdict},

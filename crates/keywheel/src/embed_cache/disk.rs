@@ -1,6 +1,7 @@
 //! Vectors in an SQLite file, which several processes may share.
 
 use std::{
+    fs::File,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -57,7 +58,7 @@ struct Inner {
 pub struct EmbedFileError(#[from] rusqlite::Error);
 
 impl EmbedFile {
-    /// Opens the file at `path`, or makes it. Its vectors take `max_bytes` at most, give or take a sixteenth.
+    /// Opens the file at `path`, or makes it, for its owner alone. Its vectors take `max_bytes` at most, give or take a sixteenth.
     ///
     /// # Errors
     /// The file cannot be opened, or is no SQLite file.
@@ -74,6 +75,7 @@ impl EmbedFile {
         max_bytes: u64,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, EmbedFileError> {
+        make_private(path.as_ref());
         let connection = Connection::open(path)?;
         connection.busy_timeout(BUSY)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -83,6 +85,16 @@ impl EmbedFile {
         let connection = Mutex::new(connection);
         Ok(Self { inner: Arc::new(Inner { connection, max_bytes, clock }) })
     }
+}
+
+/// Makes the file for its owner alone: texts can be guessed from their vectors. What SQLite puts beside it gets the same
+/// permissions. If that fails, opening it says why.
+fn make_private(path: &Path) {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    drop(options.open(path));
 }
 
 /// `written` in `embed_cache_size` counts the bytes written since somebody looked the file over.

@@ -125,6 +125,22 @@ async fn a_damaged_vector_is_none() {
     assert!(has(&file, 0).await, "and is mended by the next fetch");
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn the_file_and_what_stands_beside_it_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let fixture = Fixture::new();
+    let file = fixture.open(1 << 20);
+    put(&file, 0..3).await;
+    let entries: Vec<_> = std::fs::read_dir(fixture.folder.path()).unwrap().collect();
+    assert!(entries.len() > 1, "the write-ahead log is there, too");
+    for entry in entries {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{}", entry.path().display());
+    }
+}
+
 #[test]
 fn what_is_no_database_is_said_and_left_alone() {
     let fixture = Fixture::new();
