@@ -57,6 +57,37 @@ impl Gemini {
 /// The caches of all quota projects of the pool, made by [`Gemini::caches`].
 ///
 /// Only Gemini's own API has caches: with another provider every call is [`Error::Setting`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let script = Script::new();
+/// # script.reply(Scripted::json(200, r#"{"cachedContents":[{"name":"cachedContents/a"}]}"#));
+/// # for _ in 0..2 {
+/// #     script.reply(Scripted::json(200, r#"{"name":"cachedContents/a"}"#));
+/// # }
+/// # script.reply(Scripted::json(200, "{}"));
+/// # let gemini = Gemini::builder()
+/// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+/// #     .state(StateLocation::None)
+/// #     .transport(Arc::new(script))
+/// #     .build()
+/// #     .await?;
+/// use std::time::Duration;
+/// use keywheel::caches::Expiry;
+///
+/// let caches = gemini.caches();
+/// for cache in caches.list().await? {
+///     let name = cache.name.unwrap_or_default();
+///     println!("{name} ends at {:?}", caches.get(&name).await?.expires_at());
+///     caches.update(&name, Expiry::After(Duration::from_secs(3_600))).await?;
+///     caches.delete(&name).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "it is a handle, and does nothing by itself"]
 pub struct Caches {

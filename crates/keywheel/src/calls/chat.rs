@@ -148,7 +148,7 @@ impl Chat {
 
     /// Says something, and waits for the whole answer.
     ///
-    /// Look at [`finish_reason`](Reply::finish_reason) where it matters: an answer that was cut at the limit of
+    /// Look at [`finish_reason`](crate::GenerateResponse::finish_reason) where it matters: an answer that was cut at the limit of
     /// tokens is remembered as it is. To answer function calls, use [`respond`](Self::respond).
     ///
     /// # Errors
@@ -166,6 +166,30 @@ impl Chat {
     /// Says something, and hands the answer out part by part. Both are remembered once the stream has been read to
     /// its end, see [`ChatStream`].
     ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let script = Script::new();
+    /// # script.reply(Scripted::stream(["Once upon ", "a time"]));
+    /// # let gemini = Gemini::builder()
+    /// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(script))
+    /// #     .build()
+    /// #     .await?;
+    /// let mut chat = gemini.chat("gemini-3.5-flash-lite");
+    /// let mut answer = chat.stream("Tell me a story").await?;
+    /// while let Some(part) = answer.next().await {
+    ///     print!("{}", part?.text());
+    /// }
+    /// drop(answer);
+    /// assert_eq!(chat.history()[1].text(), "Once upon a time");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Gemini::stream`].
     ///
@@ -180,7 +204,25 @@ impl Chat {
     }
 
     /// Answers the function calls of the last reply: one result for each of its
-    /// [`function_calls`](Reply::function_calls), in any order.
+    /// [`function_calls`](crate::GenerateResponse::function_calls), in any order.
+    ///
+    /// ```no_run
+    /// # async fn run(mut chat: keywheel::Chat) -> Result<(), keywheel::Error> {
+    /// use keywheel::FunctionResponse;
+    /// use serde_json::json;
+    ///
+    /// let mut reply = chat.send("Book a table for two").await?;
+    /// while !reply.function_calls().is_empty() {
+    ///     let results = reply.function_calls().into_iter().map(|call| FunctionResponse {
+    ///         id: call.id,
+    ///         name: call.name,
+    ///         response: json!({"booked": true}).into(),
+    ///     });
+    ///     reply = chat.respond(results).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`send`](Self::send).

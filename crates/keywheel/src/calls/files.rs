@@ -72,6 +72,33 @@ impl Gemini {
 /// The files of all quota projects of the pool, made by [`Gemini::files`].
 ///
 /// Only Gemini's own API has files: with another provider every call is [`Error::Setting`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let script = Script::new();
+/// # script.reply(Scripted::json(200, r#"{"files":[{"name":"files/a","state":"ACTIVE"}]}"#));
+/// # script.reply(Scripted::json(200, r#"{"name":"files/a","state":"ACTIVE"}"#));
+/// # script.reply(Scripted::json(200, r#"{"name":"files/a","state":"ACTIVE"}"#));
+/// # script.reply(Scripted::json(200, "{}"));
+/// # let gemini = Gemini::builder()
+/// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+/// #     .state(StateLocation::None)
+/// #     .transport(Arc::new(script))
+/// #     .build()
+/// #     .await?;
+/// let files = gemini.files();
+/// for file in files.list().await? {
+///     let name = file.name.unwrap_or_default();
+///     println!("{name}: {:?} bytes", files.get(&name).await?.size_bytes);
+///     files.wait_active(&name).await?;
+///     files.delete(&name).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "it is a handle, and does nothing by itself"]
 pub struct Files {

@@ -40,6 +40,7 @@ pub(super) async fn embed(call: Embed) -> Result<Embeddings, Error> {
     let mut run = Run { inner, options: &options, end_ms, done, attempts: Vec::new() };
     let ended = run.all(texts).await;
     let Run { done, attempts, .. } = run;
+    inner.counters.cache_hits(done.cache_hits);
     if let Some(recorder) = &options.recorder {
         recorder.call();
         recorder.embedded(done.requests);
