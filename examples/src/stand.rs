@@ -60,10 +60,12 @@ impl Stand {
 
     /// A client of the simulator that keeps nothing on disk.
     pub fn client(&self) -> GeminiBuilder {
-        Gemini::builder()
-            .keys(self.keys.iter().cloned())
-            .base_url(self.server.base_url())
-            .state(StateLocation::None)
+        self.without_keys().keys(self.keys.iter().cloned())
+    }
+
+    /// The same, but that its keys come from elsewhere.
+    pub fn without_keys(&self) -> GeminiBuilder {
+        Gemini::builder().base_url(self.server.base_url()).state(StateLocation::None)
     }
 
     /// The simulator, for its statistics.
