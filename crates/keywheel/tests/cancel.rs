@@ -2,14 +2,19 @@
 
 mod common;
 
-use std::{pin::pin, time::Duration};
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use common::{
-    MODEL, Rig,
+    MODEL, OTHER_MODEL, Rig,
     bodies::{day_spent, invalid_key, minute_full, overloaded, part},
     poll_times,
 };
-use keywheel::{Limits, MemoryState, StateLocation};
+use keywheel::{Error, Limits, MemoryState, StateLocation};
 use keywheel_provider::{Sent, TransportKind, testing::Scripted};
 
 /// A scripted reply, and how many requests Google counts for it.
@@ -196,5 +201,121 @@ fn until_available_dropped_at_any_await_takes_nothing() {
         }
         still_works(&rig, "until_available", polls);
         assert_eq!(rig.counted(MODEL), 4);
+    }
+}
+
+type Call<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
+
+/// A kind of work, and what it meets: the reply to its request of each number.
+struct Kind {
+    name: &'static str,
+    reply: fn(usize) -> Scripted,
+    begin: fn(&Rig) -> Call<'_>,
+}
+
+fn generates(rig: &Rig) -> Call<'_> {
+    Box::pin(async { rig.gemini.generate(MODEL, "hi").await.map(drop) })
+}
+
+fn hello() -> Scripted {
+    Scripted::text("Hello")
+}
+
+fn kinds() -> Vec<Kind> {
+    vec![
+        Kind {
+            name: "another model at once",
+            reply: |number| if number == 0 { day_spent(20) } else { hello() },
+            begin: generates,
+        },
+        Kind {
+            name: "the soonest of two models",
+            reply: |number| match number {
+                0 => minute_full(15, 50),
+                1 => minute_full(15, 20),
+                _ => hello(),
+            },
+            begin: generates,
+        },
+        Kind {
+            name: "another model after retries",
+            reply: |number| if number < 3 { overloaded() } else { hello() },
+            begin: generates,
+        },
+        Kind {
+            name: "a model that is left alone, and its probes",
+            reply: |number| if number < 7 { overloaded() } else { hello() },
+            begin: |rig| {
+                Box::pin(async {
+                    loop {
+                        let call = rig.gemini.generate(MODEL, "hi").without_fallback();
+                        match call.no_deadline().await {
+                            Err(Error::UpstreamDown { .. }) => {}
+                            ended => return ended.map(drop),
+                        }
+                    }
+                })
+            },
+        },
+        Kind {
+            name: "embeddings",
+            reply: |number| match number {
+                0 => overloaded(),
+                _ => Scripted::json(200, r#"{"embeddings": [{"values": [0.5]}]}"#),
+            },
+            begin: |rig| Box::pin(async { rig.gemini.embed(EMBEDDER, ["hi"]).await.map(drop) }),
+        },
+        Kind {
+            name: "a count of tokens",
+            reply: |number| match number {
+                0 => overloaded(),
+                _ => Scripted::json(200, r#"{"totalTokens": 2}"#),
+            },
+            begin: |rig| Box::pin(async { rig.gemini.count_tokens(MODEL, "hi").await.map(drop) }),
+        },
+        Kind {
+            name: "the list of models",
+            reply: |number| match number {
+                0 => minute_full(15, 30),
+                _ => Scripted::json(200, r#"{"models": [{"name": "models/x"}]}"#),
+            },
+            begin: |rig| Box::pin(async { rig.gemini.models().await.map(drop) }),
+        },
+    ]
+}
+
+const EMBEDDER: &str = "gemini-embedding-2";
+
+/// Also while it waits for several models at once, for a model that is left alone, or for a retry.
+#[test]
+fn every_kind_of_work_dropped_at_any_await_leaves_pool_and_breaker_in_balance() {
+    for Kind { name, reply, begin } in kinds() {
+        let mut ended = false;
+        for polls in 0..300 {
+            let rig = Rig::built(1, |pool| pool, |client| client.fallback([OTHER_MODEL]));
+            let count = AtomicUsize::new(0);
+            rig.script.otherwise(move |_| {
+                reply(count.fetch_add(1, Ordering::Relaxed)).after(Duration::from_millis(100))
+            });
+            let outcome = poll_times(&rig.clock, pin!(begin(&rig)), polls);
+            rig.assert_balanced();
+            let (sent, counters) = (rig.script.requests().len(), rig.gemini.counters());
+            assert_eq!(counters.attempts, sent as u64, "{name}, after {polls} polls");
+            // Nothing that was left behind keeps any model from answering, once its quota is back.
+            rig.script.otherwise(|_| hello());
+            rig.clock.advance(Duration::from_secs(86_400));
+            for model in [MODEL, OTHER_MODEL, EMBEDDER] {
+                let call = rig.gemini.generate(model, "hi").without_fallback();
+                let later = rig.run(call.deadline(Duration::from_secs(60)));
+                assert!(later.is_ok(), "{name}, {model} after {polls} polls: {later:?}");
+            }
+            rig.assert_balanced();
+            if let Some(outcome) = outcome {
+                assert!(outcome.is_ok(), "{name}: {outcome:?}");
+                ended = true;
+                break;
+            }
+        }
+        assert!(ended, "{name}: never ended");
     }
 }

@@ -155,7 +155,6 @@ impl Counting {
         self.waited_ms.fetch_add(ms, Relaxed);
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "the embedding cache is not wired yet"))]
     pub(crate) fn cache_hits(&self, texts: u64) {
         self.cache_hits.fetch_add(texts, Relaxed);
     }
