@@ -281,6 +281,26 @@ fn the_files_of_all_projects_are_listed_found_and_deleted() {
     assert!(matches!(gone, Error::Rejected { .. }), "{gone}");
 }
 
+#[test]
+fn a_project_that_cannot_be_asked_hides_no_file_of_another() {
+    let rig = SimRig::new(3, world(3));
+    let files: Vec<_> = (0..3).map(|n| small(&rig, &format!("file {n}"))).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let last = files.iter().find(|file| {
+        let owner = rig.run(rig.gemini.owners().owner(name(file))).unwrap();
+        *owner == *format!("key:{}", fingerprint(3))
+    });
+    let last = name(last.unwrap());
+    let other = rig.again(3, &folder.path().join("pool.json"));
+    other.line.cut([Some(Cut::Request); 3]);
+    assert!(other.run(other.gemini.files().get(last)).is_ok());
+    assert_eq!(other.line.sent().last().unwrap().key, Some(fingerprint(3)));
+    let again = rig.again(3, &folder.path().join("other.json"));
+    again.line.cut([Some(Cut::Request); 3]);
+    let error = again.run(again.gemini.files().get("nobodys")).unwrap_err();
+    assert!(matches!(error, Error::UpstreamDown { .. }), "it may be where nobody answers: {error}");
+}
+
 /// 403 "You do not have permission to access the File … or it may not exist" is no fault of the key.
 #[test]
 fn a_file_of_somebody_else_costs_no_key() {

@@ -148,8 +148,8 @@ impl Chat {
 
     /// Says something, and waits for the whole answer.
     ///
-    /// Look at [`finish_reason`](crate::GenerateResponse::finish_reason) where it matters: an answer that was cut at the limit of
-    /// tokens is remembered as it is. To answer function calls, use [`respond`](Self::respond).
+    /// Look at [`finish_reason`](crate::GenerateResponse::finish_reason) where it matters: an answer that was cut at
+    /// the limit of tokens is remembered as it is. To answer function calls, use [`respond`](Self::respond).
     ///
     /// # Errors
     /// As [`Gemini::generate`]. The history is as it was.

@@ -68,7 +68,7 @@ fn names<'a>(contents: impl Iterator<Item = &'a Content>, cache: Option<&str>) -
 /// Asks the owner of `name`; or, if nobody here knows it, one quota project after another until one has it.
 ///
 /// # Errors
-/// Those of the owner; or of the last one asked, where none has it.
+/// Those of the owner; or, where nobody is found to have it, of the first who could not be asked, or of the last.
 pub(super) async fn ask_owner<T: Send>(
     inner: &Inner,
     name: &str,
@@ -79,17 +79,20 @@ pub(super) async fn ask_owner<T: Send>(
         return perform(inner, name.into(), work, &owned(options, owner)).await;
     }
     let (clock, end_ms) = (&*inner.clock, end_ms(&*inner.clock, &options));
-    let mut missing = None;
+    let (mut missing, mut trouble) = (None, None);
     for project in projects(inner) {
         let options = owned(within(clock, &options, end_ms), project);
         match perform(inner, name.into(), work, &options).await {
+            Err(error @ Error::DeadlineReached { .. }) => return Err(error),
             Err(error) if is_elsewhere(&error) => missing = Some(error),
-            other => return other,
+            Err(error) => drop(trouble.get_or_insert(error)),
+            done => return done,
         }
     }
-    // Without any project the pool says best what is the matter.
-    match missing {
+    // Those who could not be asked may have it, so that none has it is certain only without them.
+    match trouble.or(missing) {
         Some(error) => Err(error),
+        // Without any project the pool says best what is the matter.
         None => perform(inner, name.into(), work, &options).await,
     }
 }
