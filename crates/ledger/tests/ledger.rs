@@ -10,8 +10,9 @@ use chrono::DateTime;
 use common::{Opened, actual, open, rows};
 
 use keywheel_ledger::{
-    Actual, Amount, Ask, ErrorKind, Estimate, Fingerprint, Ledger, LedgerRules, LedgerStore, Limit,
-    MemoryStore, Outcome, Period, Reserved, RowQuery, RowState, SettledHow, Usage,
+    Actual, Amount, Ask, ErrorKind, Estimate, ExportFormat, Fingerprint, GroupBy, Ledger,
+    LedgerRules, LedgerStore, Limit, MemoryStore, Outcome, Period, Reserved, RowQuery, RowState,
+    SettledHow, Usage,
 };
 
 const DAY: Period = Period::Day;
@@ -345,4 +346,26 @@ async fn the_allowance_is_everybodys() {
     clock.advance(Duration::from_hours(24));
     assert_eq!(ledger.usage("b").await.unwrap().day.tokens.used(), 0);
     assert_eq!(ledger.usage("b").await.unwrap().ever.tokens.used(), 250);
+}
+
+#[tokio::test]
+async fn every_future_can_be_spawned() {
+    fn spawnable<T: Send>(_: T) {}
+    let Opened { ledger, .. } = open([]).await;
+    let all = RowQuery::default;
+    spawnable(Ledger::builder().open());
+    spawnable(ledger.reserve("a", Ask::new("m", 1)));
+    let hold = || async { ledger.reserve("a", Ask::new("m", 1)).await.unwrap().held().unwrap() };
+    let one = hold().await;
+    spawnable(one.renew());
+    spawnable(ledger.settle(one.id(), 1));
+    spawnable(ledger.release(one.id()));
+    spawnable(one.turn_over(Outcome::Refused, Ask::new("m", 1)));
+    spawnable(hold().await.settle(1));
+    spawnable(hold().await.release());
+    spawnable((ledger.sweep(), ledger.prune(), ledger.audit(), ledger.info()));
+    spawnable((ledger.usage("a"), ledger.usage_of_all(), ledger.rows(all())));
+    spawnable((ledger.report(GroupBy::Key, all()), ledger.estimates(all())));
+    spawnable((ledger.overruns(all()), ledger.swept(all())));
+    spawnable(ledger.export(ExportFormat::Csv, all()).next());
 }
