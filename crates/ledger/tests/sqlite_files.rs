@@ -8,6 +8,7 @@ mod processes;
 
 use std::{fs, path::Path, time::Duration};
 
+use futures_util::future::{join, join_all};
 use keywheel_ledger::{
     Durability, ErrorKind, LedgerError, LedgerStore, RowState, SqliteStore, StorageKind,
 };
@@ -121,9 +122,7 @@ fn damage_is_found_after_an_end_without_closing_and_the_file_left_as_it_is() {
     block_on(async {
         let store = open(&file).await;
         let rules = rules(1 << 40);
-        for _ in 0..200 {
-            reserve(&store, &rules, 10).await.unwrap();
-        }
+        join_all((0..200).map(|_| reserve(&store, &rules, 10))).await;
     });
     // The end of a power cut: half a page of a table is another one's, and nobody closed it.
     let db = Connection::open(&file).unwrap();
@@ -276,10 +275,11 @@ fn rows_leave_in_batches_while_others_write_and_no_total_changes() {
         let store = open(&file).await;
         let rules = rules(1 << 40);
         for _ in 0..50 {
-            let rows = (0..50).map(|_| reserve(&store, &rules, 10));
-            for row in futures_util::future::join_all(rows).await {
-                settle(&store, row.unwrap().unwrap().id, 7).await.unwrap();
-            }
+            let pairs = (0..50).map(async |_| {
+                let row = reserve(&store, &rules, 10).await.unwrap().unwrap();
+                settle(&store, row.id, 7).await.unwrap();
+            });
+            join_all(pairs).await;
         }
         let left = reserve(&store, &rules, 10).await.unwrap().unwrap();
         let before = all(&store).await;
@@ -298,7 +298,7 @@ fn rows_leave_in_batches_while_others_write_and_no_total_changes() {
                 settle(&store, row.id, 0).await.unwrap();
             }
         };
-        let (removed, ()) = futures_util::future::join(prune, write).await;
+        let (removed, ()) = join(prune, write).await;
         assert!(removed.len() > 2, "{removed:?}");
         let after = all(&store).await;
         assert_eq!((after.tokens.settled, after.tokens.reserved), (17_500, 10));

@@ -1,10 +1,6 @@
 //! The ledger's file: found, made, checked, opened.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, io, path::Path, time::Duration};
 
 use chrono::{DateTime, Utc};
 use keywheel_core::clock::from_unix_ms;
@@ -265,23 +261,20 @@ fn make_file(path: &Path) -> io::Result<()> {
 }
 
 /// Takes the permissions of others away. What somebody else owns stays as it is.
+#[cfg(unix)]
 fn keep_private(path: &Path) {
-    #[cfg(unix)]
-    for path in files(path) {
-        use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::PermissionsExt;
+    for path in [path.to_owned(), beside(path, "-wal"), beside(path, "-shm")] {
         let Ok(found) = fs::metadata(&path) else { continue };
         if found.permissions().mode() & 0o077 != 0 {
             let _ = fs::set_permissions(&path, fs::Permissions::from_mode(0o600));
         }
     }
-    #[cfg(not(unix))]
-    let _ = path;
 }
 
-#[cfg(unix)]
-fn files(path: &Path) -> [PathBuf; 3] {
-    [path.to_owned(), beside(path, "-wal"), beside(path, "-shm")]
-}
+/// Files take the permissions of their folder, which is the user's own.
+#[cfg(not(unix))]
+fn keep_private(_: &Path) {}
 
 fn was_closed_in_order(connection: &Connection) -> bool {
     meta::number(connection, meta::CLOSED).is_ok_and(|closed| closed == 1)
