@@ -1,6 +1,8 @@
 //! A model that fails again and again is left alone: an outage must not eat a day's quota, and nobody's fault is
 //! paid for.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{

@@ -377,6 +377,10 @@ fn every_fault_has_its_line_and_column() {
         ("[retry]\nfoo = 1", "2:1: retry.foo: is not a setting; there are max_retries, first_pause, max_pause, \
              budget_percent, budget_reserve, breaker_after".into()),
         ("[timeouts]\ndeadline = '2m'", "2:1: timeouts.deadline: is not a setting; it belongs to the whole file: put it above the first section".into()),
+        ("fallback = 'b'", "1:12: fallback: must be a list of models, each in quotes: [\"…\", \"…\"]".into()),
+        ("fallback = ['b', 'a b']", "1:18: fallback: must be the name of a model".into()),
+        ("base_url = 'https://x.invalid'\nprovider = 'openai'", "2:12: provider: needs keys of its own: set a prefix or a file in [keys], or add a [[key]]".into()),
+        ("provider = 'openai'\nkeys.prefix = 'X_KEY'", "1:12: provider: needs a base_url: nobody can guess it".into()),
         ("[time-outs]\n", "1:2: time-outs: is not a setting; did you mean \"timeouts\"?".into()),
         ("[[key]]\nvariable = 'V'\nlable = 'A'", "3:1: key.lable: is not a setting; did you mean \"label\"?".into()),
         ("[limits.a]\nrpn = 5", "2:1: limits.a.rpn: is not a setting; did you mean \"rpd\"?".into()),

@@ -1,5 +1,7 @@
 //! An answer in several hops is one answer: each hop is a request that counts, and none asks another project.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{pin::pin, time::Duration};

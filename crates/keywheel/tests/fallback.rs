@@ -1,5 +1,7 @@
 //! When the model that was asked for cannot answer, another one of the chain does, and it is said.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! What can be seen from outside: spans by OpenTelemetry's names, counters, and what a call waits for.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{

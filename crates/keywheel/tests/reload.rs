@@ -1,5 +1,7 @@
 //! New keys for a client that runs: what is known of the old ones stays, and a broken file changes nothing.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{fs, path::PathBuf, time::Duration};
