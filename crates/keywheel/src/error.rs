@@ -290,7 +290,7 @@ impl Error {
             | Self::DeadlineReached { attempts } => attempts,
             #[cfg(feature = "ledger")]
             Self::OverBudget { attempts, .. } | Self::Ledger { attempts, .. } => attempts,
-            Self::Incomplete { source, .. } => source.attempts(),
+            Self::Incomplete { done, .. } => done.attempts(),
             _ => &[],
         }
     }

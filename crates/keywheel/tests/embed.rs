@@ -167,6 +167,7 @@ fn what_is_done_when_the_day_is_spent_is_handed_out_and_the_rest_alone_is_asked_
     assert!(matches!(*source, Error::Exhausted { .. }), "{source}");
     assert_eq!((done.len(), done.total()), (130, 250), "the day is used up to its last request");
     assert_eq!(done.vector("text 0"), Some(&vector("text 0")[..]));
+    assert_eq!((done.requests(), done.attempts().len()), (130, rig.script.requests().len()));
     assert_eq!(rig.counted(MODEL), 130);
 
     rig.clock.advance(Duration::from_hours(13));

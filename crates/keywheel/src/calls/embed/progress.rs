@@ -6,10 +6,10 @@ use keywheel_core::Usage;
 use keywheel_provider::api::BatchEmbedResponse;
 
 use super::Settings;
-use crate::{Error, embed_cache::Vector};
+use crate::{Attempt, Error, embed_cache::Vector};
 
 /// The vectors that were there when a call failed: what [`Embed::resume`](super::Embed::resume) goes on from.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub struct Partial {
     pub(super) model: Arc<str>,
     pub(super) settings: Settings,
@@ -19,6 +19,7 @@ pub struct Partial {
     pub(super) usage: Usage,
     pub(super) requests: u64,
     pub(super) cache_hits: u64,
+    pub(super) attempts: Vec<Attempt>,
 }
 
 impl Partial {
@@ -46,6 +47,24 @@ impl Partial {
         self.vectors.get(text).map(|vector| &**vector)
     }
 
+    /// How many requests of the quota the vectors took.
+    #[must_use]
+    pub const fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// What the vectors cost, where that was told.
+    #[must_use]
+    pub const fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Every attempt of the call that failed, in the order in which they ended.
+    #[must_use]
+    pub fn attempts(&self) -> &[Attempt] {
+        &self.attempts
+    }
+
     /// What there is to begin with: what an earlier call for the same had, or nothing.
     pub(super) fn begin(
         model: &Arc<str>,
@@ -60,6 +79,7 @@ impl Partial {
             usage: Usage::default(),
             requests: 0,
             cache_hits: 0,
+            attempts: Vec::new(),
         };
         let Some(earlier) = earlier else { return Ok(nothing) };
         if earlier.model != nothing.model || earlier.settings != nothing.settings {

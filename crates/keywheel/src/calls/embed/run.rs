@@ -11,7 +11,7 @@ use super::{
     batches::{Batches, Most},
 };
 use crate::{
-    Attempt, Error,
+    Error,
     attempt::{Done, perform},
     calls::{end_ms, within},
     embed_cache::{Claim, EmbedCache, EmbedKey, Space},
@@ -37,9 +37,9 @@ pub(super) async fn embed(call: Embed) -> Result<Embeddings, Error> {
     let inner = &*gemini.inner;
     let done = Partial::begin(&model, settings, resume)?;
     let end_ms = end_ms(&*inner.clock, &options);
-    let mut run = Run { inner, options: &options, end_ms, done, attempts: Vec::new() };
+    let mut run = Run { inner, options: &options, end_ms, done };
     let ended = run.all(texts).await;
-    let Run { done, attempts, .. } = run;
+    let Run { done, .. } = run;
     inner.counters.cache_hits(done.cache_hits);
     if let Some(recorder) = &options.recorder {
         recorder.call();
@@ -60,7 +60,7 @@ pub(super) async fn embed(call: Embed) -> Result<Embeddings, Error> {
         usage: done.usage,
         requests: done.requests,
         cache_hits: done.cache_hits,
-        attempts,
+        attempts: done.attempts,
     })
 }
 
@@ -70,7 +70,6 @@ struct Run<'a> {
     options: &'a CallOptions,
     end_ms: Option<i64>,
     done: Partial,
-    attempts: Vec<Attempt>,
 }
 
 impl Run<'_> {
@@ -138,7 +137,7 @@ impl Run<'_> {
             let Some((texts, outcome)) = flights.next().await else { break };
             match outcome {
                 Ok(Done { answer, attempts, .. }) => {
-                    self.attempts.extend(attempts);
+                    self.done.attempts.extend(attempts);
                     batches.went_well(texts.len());
                     self.done.take(&texts, answer);
                     if let Some(cache) = cache {
@@ -146,7 +145,7 @@ impl Run<'_> {
                     }
                 }
                 Err(error) => {
-                    self.attempts.extend_from_slice(error.attempts());
+                    self.done.attempts.extend_from_slice(error.attempts());
                     let is_late = end_ms.is_some_and(|at| at <= clock.unix_ms());
                     let smaller = texts.len() > 1 && !is_late && wants_fewer(&error);
                     batches.put_back(texts);
