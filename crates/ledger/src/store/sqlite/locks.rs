@@ -20,14 +20,14 @@ use std::{
     time::Duration,
 };
 
+use super::stopwatch::Stopwatch;
+
 /// How often somebody who waits just lets others run, before sleeping between attempts. A turn lasts
 /// about as long as a commit.
 const YIELDS: u32 = 20;
-/// How long to sleep between two attempts, in microseconds. Random, or several waiters would knock
-/// in step.
+/// How long to sleep between two attempts, in microseconds. Always as short, or whoever waits longest
+/// would come last; random, or several waiters would knock in step.
 const PAUSE_US: std::ops::Range<u64> = 20..50;
-/// How much longer a sleep of [`PAUSE_US`] takes than it should, on an ordinary kernel.
-const SLACK: Duration = Duration::from_micros(55);
 
 /// The right to write, one process (and one handle of it) after the other.
 #[derive(Debug)]
@@ -51,12 +51,12 @@ impl Turn {
     /// # Errors
     /// When the files cannot be locked.
     pub(super) fn take(&self, patience: Duration) -> io::Result<Option<Held<'_>>> {
-        let mut waited = Duration::ZERO;
-        if !lock(&self.queue, patience, &mut waited)? {
+        let waited = Stopwatch::start();
+        if !lock(&self.queue, patience, waited)? {
             return Ok(None);
         }
         let queued = Held(&self.queue);
-        if !lock(&self.turn, patience, &mut waited)? {
+        if !lock(&self.turn, patience, waited)? {
             return Ok(None);
         }
         drop(queued);
@@ -114,7 +114,7 @@ pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
 }
 
 /// Tries until `waited` exceeds `patience`; true when it is locked.
-fn lock(file: &File, patience: Duration, waited: &mut Duration) -> io::Result<bool> {
+fn lock(file: &File, patience: Duration, waited: Stopwatch) -> io::Result<bool> {
     for attempt in 0_u32.. {
         match file.try_lock() {
             Ok(()) => return Ok(true),
@@ -126,12 +126,10 @@ fn lock(file: &File, patience: Duration, waited: &mut Duration) -> io::Result<bo
             thread::yield_now();
             continue;
         }
-        if *waited >= patience {
+        if waited.elapsed() >= patience {
             return Ok(false);
         }
-        let pause = Duration::from_micros(fastrand::u64(PAUSE_US));
-        thread::sleep(pause);
-        *waited += pause + SLACK;
+        thread::sleep(Duration::from_micros(fastrand::u64(PAUSE_US)));
     }
     Ok(false)
 }

@@ -21,6 +21,7 @@ mod locks;
 mod meta;
 mod reader;
 mod schema;
+mod stopwatch;
 mod totals;
 mod tx;
 mod writer;

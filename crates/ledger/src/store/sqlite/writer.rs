@@ -10,7 +10,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rusqlite::Connection;
@@ -22,7 +22,9 @@ use super::{
     file::{self, Identity, Opened},
     job::{Abandoned, Job, Message},
     locks::{Presence, Turn},
-    meta, tx,
+    meta,
+    stopwatch::Stopwatch,
+    tx,
 };
 use crate::LedgerError;
 
@@ -88,8 +90,8 @@ impl Writer {
         if crowd <= CROWD {
             return;
         }
-        let began = now();
-        while batch.len() < crowd && began.elapsed() < LINGER {
+        let lingering = Stopwatch::start();
+        while batch.len() < crowd && lingering.elapsed() < LINGER {
             match queue.try_recv() {
                 Ok(message) => take(message, batch),
                 Err(TryRecvError::Empty) => thread::yield_now(),
@@ -208,12 +210,4 @@ fn give_back(book: &mut Book<'_>, id: crate::RowId) -> Result<(), Fault> {
         Err(Fault::Answer(_)) | Ok(()) => Ok(()),
         Err(fault) => Err(fault),
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "100 µs inside one thread, compared with nothing else"
-)]
-fn now() -> Instant {
-    Instant::now()
 }
