@@ -21,27 +21,28 @@ impl GeminiBuilder {
     /// Embeddings never change the model, nor do requests that build on a cache: it is one model's.
     ///
     /// ```
-    /// # use futures_executor::block_on;
-    /// # use std::sync::Arc;
-    /// # use keywheel::{ApiKey, Gemini, KeySpec, Pool, SkipReason, StateLocation, testing::{Script, Scripted}};
-    /// let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "one");
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::sync::Arc;
+    /// use keywheel::{ApiKey, Gemini, KeySpec, SkipReason, StateLocation, testing::{Script, Scripted}};
+    ///
     /// let script = Script::new();
     /// script.reply(Scripted::json(404, r#"{"error": {"code": 404, "status": "NOT_FOUND", "message":
     ///     "models/gemini-9 is not found for API version v1beta, or is not supported for generateContent."}}"#));
     /// script.reply(Scripted::text("Hello"));
-    /// # block_on(async {
+    ///
     /// let gemini = Gemini::builder()
-    ///     .pool(Pool::builder().keys([key]).state(StateLocation::None).build()?)
+    ///     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "one")])
+    ///     .state(StateLocation::None)
     ///     .transport(Arc::new(script))
     ///     .fallback(["gemini-3.5-flash", "gemini-3.5-flash-lite"])
-    ///     .without_daily_checks()
     ///     .build()
     ///     .await?;
     /// let reply = gemini.generate("gemini-9", "Say hello").await?;
     /// assert_eq!(reply.model(), "gemini-3.5-flash");
     /// assert_eq!(reply.skipped()[0].reason, SkipReason::NotFound);
-    /// # Ok::<(), keywheel::Error>(())
-    /// # }).unwrap();
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn fallback<M: Into<Arc<str>>>(mut self, models: impl IntoIterator<Item = M>) -> Self {
         self.fallback = chain(models);
