@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{Rig, at, bodies::reply};
-use keywheel::{Error, Gemini, OpenAiApi, StateLocation};
+use keywheel::{Error, Gemini, Limits, OpenAiApi, StateLocation};
 use keywheel_core::Dimension;
 use keywheel_provider::testing::{Script, Scripted};
 use serde_json::json;
@@ -58,6 +58,24 @@ fn limits_in_the_headers_of_an_answer_are_believed() {
     let error = rig.run(rig.gemini.generate(MODEL, long)).expect_err("too large");
     assert!(matches!(error, Error::TooLarge { limit: 6_000, .. }), "{error}");
     assert_eq!(rig.script.requests().len(), 2);
+}
+
+/// At Google each text is a request; elsewhere a request is a request.
+#[test]
+fn a_batch_of_texts_is_one_request_of_another_providers_quota() {
+    let rig = Rig::built(
+        1,
+        |pool| pool.limits("*", Limits { rpd: Some(2), ..Limits::default() }),
+        |client| client.provider(OpenAiApi::new()),
+    );
+    rig.script.otherwise(|_| Scripted::openai_embeddings(&[&[0.5], &[0.25], &[0.125]]));
+    for texts in [["a", "b", "c"], ["d", "e", "f"]] {
+        let answer = rig.run(rig.gemini.embed("embed-english", texts)).expect("room for it");
+        assert_eq!((answer.vectors.len(), answer.requests), (3, 1));
+    }
+    assert_eq!(rig.counted("embed-english"), 2);
+    let error = rig.run(rig.gemini.embed("embed-english", ["g"])).expect_err("a spent day");
+    assert!(matches!(error, Error::Exhausted { .. }), "{error}");
 }
 
 /// The environment holds keys of Gemini's: another provider has no business with them.

@@ -20,15 +20,16 @@ use crate::{
 pub(super) struct Batch {
     pub(super) texts: Vec<Arc<str>>,
     pub(super) settings: Settings,
+    /// As how many requests it counts.
+    pub(super) requests: u32,
 }
 
 impl Work for Batch {
     type Answer = BatchEmbedResponse;
 
     fn ask(&self, model: &Arc<str>) -> Ask {
-        let requests = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
         let tokens = self.texts.iter().map(|text| estimate::tokens(text)).sum();
-        Ask::new(Arc::clone(model)).with_requests(requests).with_tokens(tokens)
+        Ask::new(Arc::clone(model)).with_requests(self.requests).with_tokens(tokens)
     }
 
     fn call(&self, upstream: &Upstream, model: &str) -> Result<Call, CallError> {

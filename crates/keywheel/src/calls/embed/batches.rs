@@ -23,12 +23,14 @@ impl Most {
     pub(super) fn now(inner: &Inner, model: &str, allow_paid: bool) -> Self {
         let most = inner.upstream.provider().max_embed_batch();
         let mut most = Self { texts: most.max(1), tokens: u64::MAX };
+        // Elsewhere than at Google a request is a request, however many texts it holds.
+        let each_counts = inner.upstream.provider().embed_weight(most.texts) >= most.texts;
         for project in inner.pool.limits(model) {
             if project.tier == Tier::Paid && !allow_paid {
                 continue;
             }
             let limits = project.believed();
-            for requests in [limits.rpm, limits.rpd].into_iter().flatten() {
+            for requests in [limits.rpm, limits.rpd].into_iter().flatten().filter(|_| each_counts) {
                 let requests = usize::try_from(requests).unwrap_or(usize::MAX);
                 most.texts = most.texts.min(requests.max(1));
             }

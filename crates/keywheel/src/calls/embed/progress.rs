@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 use keywheel_core::Usage;
 use keywheel_provider::api::BatchEmbedResponse;
 
-use super::Settings;
+use super::{Settings, batch::Batch};
 use crate::{Attempt, Error, embed_cache::Vector};
 
 /// The vectors that were there when a call failed: what [`Embed::resume`](super::Embed::resume) goes on from.
@@ -18,6 +18,8 @@ pub struct Partial {
     pub(super) total: usize,
     pub(super) usage: Usage,
     pub(super) requests: u64,
+    /// How many texts came with the answers.
+    pub(super) fetched: u64,
     pub(super) cache_hits: u64,
     pub(super) attempts: Vec<Attempt>,
 }
@@ -78,6 +80,7 @@ impl Partial {
             total: 0,
             usage: Usage::default(),
             requests: 0,
+            fetched: 0,
             cache_hits: 0,
             attempts: Vec::new(),
         };
@@ -90,16 +93,17 @@ impl Partial {
         Ok(Self { vectors: earlier.vectors, ..nothing })
     }
 
-    /// Takes an answer to a request for `texts`.
-    pub(super) fn take(&mut self, texts: &[Arc<str>], answer: BatchEmbedResponse) {
+    /// Takes the answer to a request.
+    pub(super) fn take(&mut self, batch: &Batch, answer: BatchEmbedResponse) {
         if let Some(usage) = answer.usage() {
             self.usage.input += usage.input;
             self.usage.cached += usage.cached;
             self.usage.total += usage.total;
         }
-        self.requests += texts.len() as u64;
+        self.requests += u64::from(batch.requests);
+        self.fetched += batch.texts.len() as u64;
         let vectors = answer.embeddings.into_iter().map(|embedding| embedding.values.into());
-        self.vectors.extend(texts.iter().cloned().zip(vectors));
+        self.vectors.extend(batch.texts.iter().cloned().zip(vectors));
     }
 
     /// Takes a vector that was known.

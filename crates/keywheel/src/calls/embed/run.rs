@@ -43,7 +43,7 @@ pub(super) async fn embed(call: Embed) -> Result<Embeddings, Error> {
     inner.counters.cache_hits(done.cache_hits);
     if let Some(recorder) = &options.recorder {
         recorder.call();
-        recorder.embedded(done.requests);
+        recorder.embedded(done.fetched);
         recorder.cache_hits(done.cache_hits);
     }
     match ended {
@@ -126,29 +126,31 @@ impl Run<'_> {
             while stopped.is_none() && flights.len() < MOST_IN_FLIGHT {
                 let most = Most::now(inner, &self.done.model, options.allow_paid);
                 let Some(texts) = batches.next(&most) else { break };
-                let work = Batch { texts, settings: self.done.settings.clone() };
+                let requests = inner.upstream.provider().embed_weight(texts.len());
+                let requests = u32::try_from(requests).unwrap_or(u32::MAX);
+                let work = Batch { texts, settings: self.done.settings.clone(), requests };
                 let model = Arc::clone(&self.done.model);
                 let options = within(clock, options, end_ms);
                 flights.push(async move {
                     let outcome = perform(inner, model, &work, &options).await;
-                    (work.texts, outcome)
+                    (work, outcome)
                 });
             }
-            let Some((texts, outcome)) = flights.next().await else { break };
+            let Some((work, outcome)) = flights.next().await else { break };
             match outcome {
                 Ok(Done { answer, attempts, .. }) => {
                     self.done.attempts.extend(attempts);
-                    batches.went_well(texts.len());
-                    self.done.take(&texts, answer);
+                    batches.went_well(work.texts.len());
+                    self.done.take(&work, answer);
                     if let Some(cache) = cache {
-                        self.share(cache, claims, &texts).await;
+                        self.share(cache, claims, &work.texts).await;
                     }
                 }
                 Err(error) => {
                     self.done.attempts.extend_from_slice(error.attempts());
                     let is_late = end_ms.is_some_and(|at| at <= clock.unix_ms());
-                    let smaller = texts.len() > 1 && !is_late && wants_fewer(&error);
-                    batches.put_back(texts);
+                    let smaller = work.texts.len() > 1 && !is_late && wants_fewer(&error);
+                    batches.put_back(work.texts);
                     if !smaller {
                         stopped.get_or_insert(error);
                     }
