@@ -233,15 +233,26 @@ fn is_empty(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.len() == 0) || !path.exists()
 }
 
+/// Makes the file's folder, for its owner alone, and those above it that are not there.
 fn make_folder(path: &Path) -> Result<(), LedgerError> {
-    let Some(folder) = path.parent() else { return Ok(()) };
+    let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) else { return Ok(()) };
+    let there = folder.ancestors().find(|above| above.is_dir());
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder).map_err(|error| {
         io_fault(&format!("the folder {} cannot be made", folder.display()), error)
-    })
+    })?;
+    // SQLite syncs the folder; a power cut must not take the folder itself. Where folders cannot be
+    // synced, such as on Windows, nothing is lost by trying.
+    for above in folder.ancestors().skip(1) {
+        let _ = fs::File::open(above).and_then(|above| above.sync_all());
+        if there == Some(above) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Makes an empty file that only its owner can read, unless there is one. SQLite gives the files
