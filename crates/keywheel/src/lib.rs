@@ -48,7 +48,7 @@ mod owners;
 mod reload;
 mod reply;
 mod time;
-mod turns;
+pub mod turns;
 mod waits;
 mod weigh;
 
@@ -90,10 +90,7 @@ pub use self::{
     observe::{Counters, ModelCounters},
     owners::Owners,
     reply::{Attempt, Reply},
-    turns::{
-        Capacity, KindTurns, ModelCapacity, ModelTurns, ModelUse, PerTurn, StepReport, StepTurns,
-        StepUse, Turn, TurnReport, Turns,
-    },
+    turns::{Turn, TurnReport, Turns},
     waits::{Wait, WaitReason},
 };
 

@@ -1,14 +1,10 @@
 //! Turns: what one unit of the app's own work takes of the quotas, and how many fit into a day.
 //!
-//! | to know | look in |
-//! |---|---|
-//! | a turn and its report | [`turn`] |
-//! | how its steps are counted | [`recorder`], [`tally`] |
-//! | what many of them come to | [`summary`] |
-//! | where that is kept | [`book`] |
-//! | how many fit into a day | [`capacity`] |
-//! | what is told of all that | [`report`], [`table`] |
+//! [`Gemini::turn`] begins one, [`Turn::step`] gives a client that counts, [`Gemini::turns`] sums them all up. How to
+//! read the figures is in `docs/turns.md`.
 
+// A turn and its report are in `turn`, counting in `recorder` and `tally`, the sums of many in `summary`, their file
+// in `book`, how many fit into a day in `capacity`, and how all that is told in `report` and `table`.
 mod book;
 mod capacity;
 mod recorder;
