@@ -336,13 +336,13 @@ async fn the_allowance_is_everybodys() {
     let denied = ledger.reserve("b", Ask::new("m", 301)).await.unwrap().denied().unwrap();
     assert!(denied.to_string().contains("the whole allowance's 1000 tokens a day"), "{denied}");
     let second = ledger.reserve("b", Ask::new("m", 300)).await.unwrap().held().unwrap();
-    held.release().await.unwrap();
+    held.settle(100).await.unwrap();
     second.settle(250).await.unwrap();
     let all = ledger.usage_of_all().await.unwrap();
-    assert_eq!((all.day.tokens.used(), all.limits[0].left()), (250, 750));
+    assert_eq!((all.day.tokens.used(), all.limits[0].left()), (350, 650));
     let b = ledger.usage("b").await.unwrap();
     let left: Vec<_> = b.limits.iter().map(keywheel_ledger::LimitStanding::left).collect();
-    assert_eq!(left, [550, 750]);
+    assert_eq!(left, [550, 650]);
     clock.advance(Duration::from_hours(24));
     assert_eq!(ledger.usage("b").await.unwrap().day.tokens.used(), 0);
     assert_eq!(ledger.usage("b").await.unwrap().ever.tokens.used(), 250);

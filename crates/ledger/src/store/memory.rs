@@ -141,7 +141,7 @@ impl LedgerStore for MemoryStore {
             for (id, delta) in &old {
                 let Some(row) = inner.rows.remove(&id.seq) else { continue };
                 inner.add(&row, *delta);
-                inner.keys.retain(|_, seq| *seq != id.seq);
+                inner.forget_key(row);
             }
             Ok(old.len())
         })
@@ -190,6 +190,15 @@ impl Inner {
     fn same_key(&self, reservation: &Reservation) -> Option<&Row> {
         let key = &reservation.ask.idempotency.as_ref()?.key;
         self.rows.get(self.keys.get(&(reservation.account.clone(), key.clone()))?)
+    }
+
+    /// Forgets the idempotency key of a row that is gone, unless a newer one has it.
+    fn forget_key(&mut self, row: Row) {
+        let Some(idempotency) = row.idempotency else { return };
+        let key = (row.account, idempotency.key);
+        if self.keys.get(&key) == Some(&row.id.seq) {
+            self.keys.remove(&key);
+        }
     }
 
     fn carry_out(&mut self, decision: Decision, reservation: &Reservation) -> Reserving {
