@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 
 pub(crate) mod bodies;
+#[cfg(feature = "ledger")]
+pub(crate) mod ledger;
 pub(crate) mod log;
 pub(crate) mod sim;
 
