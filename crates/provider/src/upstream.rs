@@ -18,6 +18,7 @@ use crate::{
     provider::{Auth, GeminiApi, OpenAiApi, Provider},
 };
 
+pub(crate) use self::call::refuse_key;
 pub use self::call::{Call, CallError};
 
 /// Google's own address.

@@ -9,7 +9,7 @@ use base64::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
 use serde_json::{Map, Value, json, value::RawValue};
 
-use super::json::{Json, null_is_default};
+use super::json::{Json, LossyText, null_is_default};
 
 /// One turn of a conversation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -122,12 +122,12 @@ impl Part {
     pub fn from_json(json: Json) -> Self {
         #[derive(Deserialize)]
         struct Head {
-            text: Option<String>,
+            text: Option<LossyText>,
             #[serde(default, deserialize_with = "null_is_default")]
             thought: bool,
         }
         let head = serde_json::from_str(json.get()).unwrap_or(Head { text: None, thought: false });
-        Self { json, text: head.text, thought: head.thought }
+        Self { json, text: head.text.map(|LossyText(text)| text), thought: head.thought }
     }
 
     /// The text, of a thought too. `None` for parts of another kind.

@@ -1,7 +1,7 @@
 //! Embeddings: texts and media as vectors.
 
 use keywheel_core::Usage;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use serde_json::{Map, Value};
 
 use super::{
@@ -192,8 +192,8 @@ impl BatchEmbedResponse {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Embedding {
-    /// Its numbers, in single precision as the API sends them.
-    #[serde(default, deserialize_with = "null_is_default")]
+    /// Its numbers, in single precision as the API sends them. One that is too large for that is an error.
+    #[serde(default, deserialize_with = "finite")]
     pub values: Vec<f32>,
     /// Fields that this version does not name.
     #[serde(flatten)]
@@ -203,5 +203,17 @@ pub struct Embedding {
 impl From<Vec<f32>> for Embedding {
     fn from(values: Vec<f32>) -> Self {
         Self { values, extra: Map::new() }
+    }
+}
+
+fn finite<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::Error> {
+    null_is_default(deserializer).and_then(all_finite)
+}
+
+/// One number that is none would spoil whatever is computed with the vector, and a cache would keep it.
+pub(crate) fn all_finite<E: Error>(values: Vec<f32>) -> Result<Vec<f32>, E> {
+    match values.iter().all(|value| value.is_finite()) {
+        true => Ok(values),
+        false => Err(E::custom("a number of the vector is not finite")),
     }
 }

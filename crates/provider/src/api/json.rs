@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{DeserializeOwned, Error, Visitor},
+};
 use serde_json::value::RawValue;
 
 /// A piece of JSON kept byte for byte: order of fields, spelling of numbers and escapes included.
@@ -90,4 +93,46 @@ where
     T: Default + Deserialize<'de>,
 {
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// A text in which halves of characters are replaced. Gateways that count in UTF-16 cut an emoji in two, and send
+/// `\ud83d` in one event and the rest in the next: the text around it is not to be lost for that.
+pub(crate) struct LossyText(pub(crate) String);
+
+impl<'de> Deserialize<'de> for LossyText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = String;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Self::Value, E> {
+                Ok(match std::str::from_utf8(bytes) {
+                    Ok(text) => text.to_owned(),
+                    Err(_) => without_halves(bytes),
+                })
+            }
+        }
+
+        // As bytes: serde_json then takes half a character, encoded as if it were a whole one.
+        deserializer.deserialize_bytes(Text).map(Self)
+    }
+}
+
+fn without_halves(mut bytes: &[u8]) -> String {
+    let mut text = Vec::with_capacity(bytes.len());
+    while let Some((&first, rest)) = bytes.split_first() {
+        if let [0xED, 0xA0..=0xBF, _, rest @ ..] = bytes {
+            text.extend_from_slice("\u{FFFD}".as_bytes());
+            bytes = rest;
+        } else {
+            text.push(first);
+            bytes = rest;
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }

@@ -228,3 +228,19 @@ fn a_list_of_models_comes_back_the_same() {
         "nextPageToken":"p"}"#;
     assert_eq!(round_trip::<ModelList>(text), serde_json::from_str::<Value>(text).unwrap());
 }
+
+#[test]
+fn half_a_character_costs_no_text_around_it() {
+    let text = r#"{"text":"a smile \ud83d\n\u20ac","thoughtSignature":"s"}"#;
+    let part: Part = serde_json::from_str(text).unwrap();
+    assert_eq!(part.text(), Some("a smile \u{FFFD}\n\u{20ac}"));
+    assert_eq!(part.json().get(), text, "and goes back as it came");
+}
+
+#[test]
+fn a_vector_with_a_number_that_is_none_is_refused() {
+    for bad in ["1e39", "-1e39", "1e999", "NaN"] {
+        let body = format!(r#"{{"embeddings":[{{"values":[0.5,{bad}]}}]}}"#);
+        assert!(serde_json::from_str::<BatchEmbedResponse>(&body).is_err(), "{bad}");
+    }
+}

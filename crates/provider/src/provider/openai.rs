@@ -28,7 +28,7 @@ use crate::{
         BatchEmbedResponse, EmbedRequest, GenerateRequest, GenerateResponse, Model, ModelList,
         TokenCount,
     },
-    upstream::{Call, CallError},
+    upstream::{Call, CallError, refuse_key},
 };
 
 /// An OpenAI-compatible provider: OpenAI, Groq, OpenRouter, Mistral, Ollama, Google's `/openai`, ….
@@ -257,6 +257,7 @@ const CHAT: &str = "chat/completions";
 /// The name as it goes into the body: `llama3.2:latest`, `meta-llama/llama-3.3-70b-instruct:free`,
 /// `@cf/meta/llama-3`. `models/x` is `x`, as in the list of models.
 fn checked(model: &str) -> Result<&str, CallError> {
+    refuse_key(model)?;
     let name = model.strip_prefix("models/").unwrap_or(model);
     if name.is_empty() || name.len() > 200 || !name.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(CallError::Model(shorten(model)));

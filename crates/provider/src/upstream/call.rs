@@ -4,6 +4,7 @@ use std::{borrow::Cow, fmt};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use keywheel_core::scrub::scrub;
 use serde::Serialize;
 
 use crate::{
@@ -308,7 +309,7 @@ pub enum CallError {
     #[error("the path {0:?} has a segment that is empty, made of dots or has unsafe characters")]
     Path(String),
     /// A credential in the query. The key goes into a header, where no log shows it.
-    #[error("the query or path carries a credential; the key is sent in a header only")]
+    #[error("a name, path or query holds a key; the key is sent in a header only")]
     Credential,
     /// An address out of a reply that names neither Google's host nor our own, or that is no
     /// address.
@@ -331,6 +332,7 @@ impl From<CallError> for TransportError {
 
 /// `x` and `models/x` are the same model; tuned ones keep their collection.
 fn model_path(model: &str) -> Result<String, CallError> {
+    refuse_key(model)?;
     let (collection, name) = match model.split_once('/') {
         None => ("models", model),
         Some((collection @ ("models" | "tunedModels"), name)) => (collection, name),
@@ -350,6 +352,7 @@ fn file_path(name: &str) -> Result<String, CallError> {
 
 /// `x` and `collection/x` are the same thing.
 fn resource_path(collection: &str, name: &str) -> Result<String, CallError> {
+    refuse_key(name)?;
     let id = name.strip_prefix(collection).and_then(|id| id.strip_prefix('/')).unwrap_or(name);
     let safe = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     if id.is_empty() || id.len() > 200 || !id.bytes().all(safe) {
@@ -361,6 +364,7 @@ fn resource_path(collection: &str, name: &str) -> Result<String, CallError> {
 /// Refuses whatever a URL parser or a proxy on the way could read differently: dot segments, `%`,
 /// `\`, `@`.
 pub(super) fn check_path(path: &str) -> Result<(), CallError> {
+    refuse_key(path)?;
     let safe = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~' | b':');
     let plain = |segment: &str| {
         !segment.is_empty() && !segment.bytes().all(|b| b == b'.') && segment.bytes().all(safe)
@@ -369,6 +373,15 @@ pub(super) fn check_path(path: &str) -> Result<(), CallError> {
         return Ok(());
     }
     Err(CallError::Path(shorten(path)))
+}
+
+/// A key in the place of a name, as when two arguments are exchanged, must come into no URL, and the error must not
+/// repeat it.
+pub(crate) fn refuse_key(name: &str) -> Result<(), CallError> {
+    match scrub(name, &[]) {
+        Cow::Borrowed(_) => Ok(()),
+        Cow::Owned(_) => Err(CallError::Credential),
+    }
 }
 
 /// Google reads system parameters with and without a dollar sign.

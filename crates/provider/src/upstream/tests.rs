@@ -170,7 +170,7 @@ fn model_names_cannot_lead_elsewhere() {
         "models/../files",
         "x/../../y",
         "x%2f..",
-        "x?key=1",
+        "x?y=1",
         "x#y",
         "x:deleteEverything",
         "a b",
@@ -186,6 +186,31 @@ fn model_names_cannot_lead_elsewhere() {
         let error = Call::generate(bad, &"x".into()).unwrap_err();
         assert!(matches!(error, CallError::Model(_)), "{bad:?}: {error}");
         assert!(error.to_string().len() < 500);
+    }
+}
+
+#[test]
+fn a_key_in_the_place_of_a_name_is_refused_without_repeating_it() {
+    for key in
+        [SECRET, "AQ.EXAMPLE-key-of-somebody", &format!("{SECRET}\n"), &format!("files/{SECRET}")]
+    {
+        let openai = OpenAiApi::new();
+        let google = Upstream::google(Arc::new(Script::new()));
+        let errors = [
+            Call::generate(key, &"x".into()).err(),
+            Call::stream(key, &"x".into()).err(),
+            Call::embed_batch(key, &["x".into()]).err(),
+            Call::model(key).err(),
+            Call::file(key).err(),
+            Call::delete_cache(key).err(),
+            openai.generate(key, &"x".into()).err(),
+            openai.model(key).err(),
+            google.url(&Call::get(key)).err(),
+        ];
+        for (at, error) in errors.into_iter().enumerate() {
+            let error = error.unwrap();
+            assert!(!format!("{error} {error:?}").contains("EXAMPLE"), "a key was repeated: {at}");
+        }
     }
 }
 

@@ -13,10 +13,12 @@
 //! | any other field | `extra` of the answer or the candidate |
 
 use keywheel_core::Usage;
-use serde::Deserialize;
+use serde::{Deserialize, de::Error as _};
 use serde_json::{Map, Value, json};
 
-use crate::api::{Candidate, Content, FinishReason, FunctionCall, GenerateResponse, Json, Part};
+use crate::api::{
+    Candidate, Content, FinishReason, FunctionCall, GenerateResponse, Json, LossyText, Part,
+};
 
 /// A completion or a chunk. Both have one shape but for `message` and `delta`.
 #[derive(Deserialize)]
@@ -75,7 +77,7 @@ pub(super) fn read_answer(body: &[u8]) -> serde_json::Result<GenerateResponse> {
         lift_error(&choice, &mut response);
         let mut pending = Pending::default();
         let index = choice.index();
-        let candidate = pending.take(choice, true);
+        let candidate = pending.take(choice, true)?;
         response.candidates.push(candidate.unwrap_or_else(|| of_index(index)));
     }
     Ok(response)
@@ -118,11 +120,18 @@ pub(super) fn lift_error(choice: &Choice, response: &mut GenerateResponse) {
     }
 }
 
+/// More calls than this in one answer are no calls: each costs memory, and a look at every other.
+const MOST_CALLS: usize = 512;
+
 /// What has come of a choice and cannot be handed out yet.
 #[derive(Default)]
 pub(super) struct Pending {
     calls: Vec<PartialCall>,
+    /// Bytes of the calls.
+    call_bytes: usize,
     refusal: String,
+    /// The reason for its end has come. What follows all the same waits for nothing more.
+    ended: bool,
 }
 
 /// A call whose arguments come piece by piece.
@@ -137,7 +146,14 @@ struct PartialCall {
 
 impl Pending {
     /// What `choice` adds to the answer, with all that waited if it ends. `None`: nothing yet.
-    pub(super) fn take(&mut self, choice: Choice, ends: bool) -> Option<Candidate> {
+    ///
+    /// # Errors
+    /// There are more calls than anybody makes.
+    pub(super) fn take(
+        &mut self,
+        choice: Choice,
+        ends: bool,
+    ) -> serde_json::Result<Option<Candidate>> {
         let index = choice.index();
         let Choice { message, delta, finish_reason, extra, .. } = choice;
         let mut message = delta.or(message).unwrap_or_default();
@@ -156,17 +172,18 @@ impl Pending {
         self.content(message.content.as_ref(), &mut parts);
         self.refusal.push_str(message.refusal.as_deref().unwrap_or_default());
         for call in message.tool_calls.unwrap_or_default() {
-            self.call(call);
+            self.call(call)?;
         }
         if let Some(function) = message.function_call {
             let extra = Map::new();
-            self.call(CallDelta { index: None, id: None, function: Some(function), extra });
+            self.call(CallDelta { index: None, id: None, function: Some(function), extra })?;
         }
 
         let mut candidate = of_index(index);
         candidate.finish_reason =
             finish_reason.filter(|reason| !reason.is_empty()).map(finish_reason_of);
-        if ends || candidate.finish_reason.is_some() {
+        self.ended |= ends || candidate.finish_reason.is_some();
+        if self.ended {
             self.finish(&mut candidate, &mut parts);
         }
         candidate.extra = extra;
@@ -179,17 +196,18 @@ impl Pending {
         if !content.parts.is_empty() || !content.extra.is_empty() {
             candidate.content = Some(content);
         }
-        (candidate.content.is_some() || candidate.finish_reason.is_some()).then_some(candidate)
+        let says_something = candidate.content.is_some() || candidate.finish_reason.is_some();
+        Ok(says_something.then_some(candidate))
     }
 
     /// How many bytes wait.
     pub(super) fn held(&self) -> usize {
-        self.refusal.len() + self.calls.iter().map(|call| call.arguments.len()).sum::<usize>()
+        self.refusal.len() + self.call_bytes
     }
 
     fn content(&mut self, content: Option<&Json>, parts: &mut Vec<Part>) {
         let Some(content) = content else { return };
-        if let Ok(text) = content.parse::<String>() {
+        if let Ok(LossyText(text)) = content.parse() {
             return push_text(parts, text, false);
         }
         // Mistral's thinking models answer in pieces.
@@ -205,7 +223,7 @@ impl Pending {
         }
     }
 
-    fn call(&mut self, delta: CallDelta) {
+    fn call(&mut self, delta: CallDelta) -> serde_json::Result<()> {
         let CallDelta { index, id, function, mut extra } = delta;
         extra.remove("type");
         let (name, arguments) = function.map_or((None, None), |f| (f.name, f.arguments));
@@ -228,6 +246,12 @@ impl Pending {
             (None, None) => false,
         };
         let known = known.filter(|at| continues(&self.calls[*at]));
+        if known.is_none() && self.calls.len() == MOST_CALLS {
+            return Err(serde_json::Error::custom("more calls than can be put together"));
+        }
+        let arguments = arguments.unwrap_or_default();
+        let id_bytes = id.as_ref().map_or(0, String::len);
+        self.call_bytes += id_bytes + name.len() + arguments.len() + bytes_of(&extra);
         let at = known.unwrap_or_else(|| {
             self.calls.push(PartialCall { index, id, ..PartialCall::default() });
             self.calls.len() - 1
@@ -236,18 +260,20 @@ impl Pending {
         if call.name != name {
             call.name.push_str(&name);
         }
-        call.arguments.push_str(&arguments.unwrap_or_default());
+        call.arguments.push_str(&arguments);
         call.extra.append(&mut extra);
+        Ok(())
     }
 
     fn finish(&mut self, candidate: &mut Candidate, parts: &mut Vec<Part>) {
+        self.call_bytes = 0;
         for call in self.calls.drain(..) {
             match call.into_part() {
                 Ok(part) => parts.push(part),
                 Err(call) => {
                     candidate.finish_message = Some(call);
                     // Of an answer that was cut at its limit, the limit is the reason.
-                    if candidate.finish_reason == Some(FinishReason::Stop) {
+                    if matches!(candidate.finish_reason, None | Some(FinishReason::Stop)) {
                         candidate.finish_reason = Some(FinishReason::MalformedFunctionCall);
                     }
                 }
@@ -295,6 +321,11 @@ const GOES_BACK: [&str; 2] = ["extra_content", "reasoning_details"];
 
 fn of_index(index: u32) -> Candidate {
     Candidate { index: Some(index), ..Candidate::default() }
+}
+
+/// About how much memory `fields` take.
+fn bytes_of(fields: &Map<String, Value>) -> usize {
+    fields.iter().map(|(name, value)| name.len() + value.to_string().len()).sum()
 }
 
 fn push_text(parts: &mut Vec<Part>, text: String, thought: bool) {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::{answer::usage_metadata, request::Body, unsupported};
 use crate::{
-    api::{BatchEmbedResponse, Content, EmbedRequest, Embedding},
+    api::{BatchEmbedResponse, Content, EmbedRequest, Embedding, all_finite},
     upstream::CallError,
 };
 
@@ -71,8 +71,13 @@ pub(super) fn read_embeddings(body: &[u8]) -> serde_json::Result<BatchEmbedRespo
 
     let Reply { data, usage, extra } = serde_json::from_slice(body)?;
     let mut items = data.unwrap_or_default();
-    // Stable: where no index is given, the order is as sent.
-    items.sort_by_key(|item| item.index.unwrap_or(0));
+    // Some leave the index out, or number every vector 0: the order is as sent then.
+    if items.iter().any(|item| item.index.unwrap_or(0) != 0) {
+        items.sort_by_key(|item| item.index);
+        if (0..).zip(&items).any(|(place, item)| item.index != Some(place)) {
+            return Err(serde_json::Error::custom("the vectors' indexes are not 0, 1, 2, …"));
+        }
+    }
     Ok(BatchEmbedResponse {
         embeddings: items.into_iter().map(|item| Embedding::from(item.embedding.0)).collect(),
         usage_metadata: usage_metadata(usage.as_ref(), &extra),
@@ -95,11 +100,12 @@ impl<'de> Deserialize<'de> for Vector {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut values = Vec::with_capacity(list.size_hint().unwrap_or(1024));
+                // Grows as it must: a reply of many empty lists is not to cost room for many vectors.
+                let mut values = Vec::new();
                 while let Some(value) = list.next_element()? {
                     values.push(value);
                 }
-                Ok(values)
+                all_finite(values)
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
@@ -108,7 +114,7 @@ impl<'de> Deserialize<'de> for Vector {
                 if !rest.is_empty() {
                     return Err(E::custom("the vector's bytes end within a number"));
                 }
-                Ok(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+                all_finite(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
             }
         }
 
@@ -209,6 +215,55 @@ mod tests {
         assert_eq!(values, [&[0.5, -1.0][..], &[2.0]]);
         assert_eq!(read.usage().unwrap().input, 3);
         assert_eq!(read.extra["model"], "m");
+    }
+
+    #[test]
+    fn a_vector_is_never_taken_for_another_texts() {
+        let read = |indexes: &[Value]| {
+            let items: Vec<_> = indexes
+                .iter()
+                .enumerate()
+                .map(|(sent, index)| json!({"index": index, "embedding": [sent]}))
+                .collect();
+            let read = read_embeddings(json!({ "data": items }).to_string().as_bytes()).ok()?;
+            Some(read.embeddings.iter().map(|e| e.values[0] as usize).collect::<Vec<_>>())
+        };
+        let (none, most) = (Value::Null, u64::MAX);
+        assert_eq!(read(&[2.into(), 0.into(), 1.into()]), Some(vec![1, 2, 0]));
+        // Nothing is said.
+        assert_eq!(read(&[0.into(), 0.into(), 0.into()]), Some(vec![0, 1, 2]));
+        assert_eq!(read(&[none.clone(), none.clone()]), Some(vec![0, 1]));
+        for bad in [
+            [0.into(), 1.into(), 1.into()],
+            [0.into(), 1.into(), 3.into()],
+            [1.into(), 2.into(), 3.into()],
+            [0.into(), most.into(), 1.into()],
+            [0.into(), none, 1.into()],
+        ] {
+            assert_eq!(read(&bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_none_makes_no_vector() {
+        use base64::Engine as _;
+        let engine = base64::engine::general_purpose::STANDARD;
+        let bytes = |number: f32| format!("\"{}\"", engine.encode(number.to_le_bytes()));
+        let embeddings =
+            ["[0.5, 1e39]", "[-1e39]", "[1e999]", &bytes(f32::NAN), &bytes(f32::NEG_INFINITY)];
+        for embedding in embeddings {
+            let body = format!(r#"{{"data":[{{"embedding":{embedding}}}]}}"#);
+            assert!(read_embeddings(body.as_bytes()).is_err(), "{embedding}");
+        }
+        assert!(read_embeddings(br#"{"data":[{"embedding":[1e38, -1e-50]}]}"#).is_ok());
+    }
+
+    #[test]
+    fn many_empty_vectors_cost_no_room() {
+        let items = vec![r#"{"embedding":[]}"#; 1_000].join(",");
+        let read = read_embeddings(format!(r#"{{"data":[{items}]}}"#).as_bytes()).unwrap();
+        let room: usize = read.embeddings.iter().map(|e| e.values.capacity()).sum();
+        assert_eq!((read.embeddings.len(), room), (1_000, 0));
     }
 
     #[test]

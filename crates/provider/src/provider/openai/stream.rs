@@ -41,7 +41,7 @@ impl EventReader for Chunks {
         for choice in choices {
             lift_error(&choice, &mut response);
             let pending = self.choices.entry(choice.index()).or_default();
-            response.candidates.extend(pending.take(choice, false));
+            response.candidates.extend(pending.take(choice, false)?);
         }
         if self.held() > DEFAULT_FRAME_LIMIT || self.choices.len() > MOST_CHOICES {
             return Err(serde_json::Error::custom("more than can be put together"));

@@ -429,5 +429,5 @@ fn names_of_models_may_hold_what_they_hold_elsewhere() {
         assert!(matches!(error, CallError::Model(_)), "{bad:?}: {error}");
     }
     assert_eq!(api.model("openai/gpt-oss-120b").unwrap().path, "models/openai/gpt-oss-120b");
-    assert!(matches!(api.model("x?key=1"), Err(CallError::Model(_))));
+    assert!(matches!(api.model("x?key=1"), Err(CallError::Credential)));
 }

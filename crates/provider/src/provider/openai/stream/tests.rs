@@ -270,11 +270,52 @@ fn a_whole_completion_in_place_of_a_stream_is_an_answer() {
 
 #[test]
 fn memory_is_bounded() {
-    let chunk = call(Some(0), Some("1"), Some("a"), &"x".repeat(1 << 20));
-    let body = stream::repeat_with(move || Ok(Bytes::from(chunk.clone()))).take(100).boxed();
-    let response = WireResponse { status: 200, headers: HeaderMap::new(), body };
-    let (_, end) = collect(GenerateStream::with(&OpenAiApi::new(), response));
-    assert!(matches!(end, Err(StreamError::Malformed(_))), "{end:?}");
+    let long = "x".repeat(1 << 20);
+    let piece = |call: &Value| chunk(&json!({ "tool_calls": [call] }), &Value::Null);
+    let many: Vec<_> = (0..5_000).map(|n| json!({"index": n * 200_000})).collect();
+    let (arguments, name, many) = (
+        piece(&json!({"index": 0, "function": {"arguments": long}})),
+        piece(&json!({"index": 0, "function": {"name": long}})),
+        chunk(&json!({ "tool_calls": many }), &Value::Null),
+    );
+    let another = move |n: u32| piece(&json!({"index": n * 1_000_000, "id": n.to_string()}));
+    let field = move |n: u32| piece(&json!({"index": 0, n.to_string(): long}));
+    let endless: [Box<dyn Fn(u32) -> String + Send>; 5] = [
+        Box::new(move |_| arguments.clone()),
+        Box::new(move |_| name.clone()),
+        Box::new(move |_| many.clone()),
+        Box::new(another),
+        Box::new(field),
+    ];
+    for (at, chunk_of) in endless.into_iter().enumerate() {
+        let body = stream::iter((0..1_000).map(move |n| Ok(chunk_of(n).into()))).boxed();
+        let response = WireResponse { status: 200, headers: HeaderMap::new(), body };
+        let (_, end) = collect(GenerateStream::with(&OpenAiApi::new(), response));
+        assert!(matches!(end, Err(StreamError::Malformed(_))), "{at}: {end:?}");
+    }
+}
+
+#[test]
+fn a_call_that_comes_after_the_end_is_not_lost() {
+    let late = call(Some(0), Some("1"), Some("a"), "{}");
+    let (events, end) = read(&[&says("Hi"), &ends("stop"), &late, DONE].concat());
+    assert!(end.is_ok());
+    let made: Vec<_> = events.iter().flat_map(GenerateResponse::function_calls).collect();
+    assert_eq!(made.len(), 1, "{events:?}");
+    let late = call(Some(0), Some("1"), Some("a"), "{\"cut");
+    let (events, _) = read(&[&ends("stop"), &late, DONE].concat());
+    let last = &events.last().unwrap().candidates[0];
+    assert_eq!(last.finish_reason, Some(FinishReason::MalformedFunctionCall));
+}
+
+#[test]
+fn half_a_character_costs_no_text_around_it() {
+    let halves = [r"Hello \ud83d", r"\ude00 there"].map(|text| {
+        format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
+    });
+    let (events, end) = read(&(halves.concat() + &ends("stop")));
+    assert!(end.is_ok());
+    assert_eq!(text(&events), "Hello \u{FFFD}\u{FFFD} there");
 }
 
 #[test]
