@@ -1,9 +1,10 @@
 //! The client: one call in, one answer out.
 
-use std::{future::IntoFuture, path::Path, sync::Arc, time::Duration};
+mod call;
+
+use std::{path::Path, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use futures_util::future::BoxFuture;
 use keywheel_core::Clock;
 use keywheel_pool::{
     Exhausted, Pool, PoolStatus,
@@ -11,10 +12,11 @@ use keywheel_pool::{
 };
 use keywheel_provider::{api::GenerateRequest, upstream::Upstream};
 
+pub(crate) use self::call::{CallOptions, call_options, fallback_options};
+pub use self::call::{Generate, Stream};
 use crate::{
-    Counters, Error, GeminiBuilder, GeminiStream, Owners, Reply, RetryConfig, attempt,
+    Counters, Error, GeminiBuilder, Owners, RetryConfig, attempt,
     blocking::blocking,
-    calls::owner,
     charging::{Payer, Purse},
     checks::{self, Checks},
     degrade::OnExhausted,
@@ -327,148 +329,10 @@ pub(crate) fn bare(model: Arc<str>) -> Arc<str> {
     }
 }
 
-/// What one call asks for besides its request.
-#[derive(Debug, Clone)]
-pub(crate) struct CallOptions {
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) stream_end: Option<Duration>,
-    pub(crate) allow_paid: bool,
-    /// The one quota project that can serve, since what the request names is its own.
-    pub(crate) owner: Option<Arc<str>>,
-    /// The models that may take over, the first before the second.
-    pub(crate) fallback: Option<Arc<[Arc<str>]>>,
-    /// Told of every request that is sent.
-    pub(crate) recorder: Option<Arc<StepRecorder>>,
-    /// Who is charged.
-    pub(crate) payer: Payer,
-}
-
-macro_rules! call_options {
-    ($name:ident $(<$t:ident>)?) => {
-        impl $(<$t>)? $name $(<$t>)? {
-            /// How long this call may take in all, from when it is first awaited to the end of its answer or
-            /// stream. Defaults to the client's deadline.
-            pub const fn deadline(mut self, deadline: std::time::Duration) -> Self {
-                self.options.deadline = Some(deadline);
-                self.options.stream_end = Some(deadline);
-                self
-            }
-
-            /// Lets this call take as long as it takes.
-            pub const fn no_deadline(mut self) -> Self {
-                self.options.deadline = None;
-                self.options.stream_end = None;
-                self
-            }
-
-            /// Lets this call use a key marked as paid where free keys would take longer than
-            /// [`overflow_after`](crate::GeminiBuilder::overflow_after), or than the deadline allows. Defaults to no.
-            pub const fn allow_paid(mut self) -> Self {
-                self.options.allow_paid = true;
-                self
-            }
-
-            /// The account of the ledger that is charged. Defaults to the client's. Without a ledger nobody is.
-            #[cfg(feature = "ledger")]
-            pub fn account(mut self, account: impl Into<std::sync::Arc<str>>) -> Self {
-                self.options.payer.account = Some(account.into());
-                self
-            }
-        }
-    };
-}
-
 /// The models of a fallback chain by their shorter names; `None` if there are none.
 pub(crate) fn chain<M: Into<Arc<str>>>(
     models: impl IntoIterator<Item = M>,
 ) -> Option<Arc<[Arc<str>]>> {
     let models: Arc<[Arc<str>]> = models.into_iter().map(|model| bare(model.into())).collect();
     (!models.is_empty()).then_some(models)
-}
-
-macro_rules! fallback_options {
-    ($name:ident $(<$t:ident>)?) => {
-        impl $(<$t>)? $name $(<$t>)? {
-            /// The models that may answer this call when the one that was asked for cannot, in place of the client's:
-            /// see [`GeminiBuilder::fallback`](crate::GeminiBuilder::fallback).
-            pub fn fallback<M: Into<std::sync::Arc<str>>>(
-                mut self,
-                models: impl IntoIterator<Item = M>,
-            ) -> Self {
-                self.options.fallback = $crate::gemini::chain(models);
-                self
-            }
-
-            /// Lets no other model answer this call.
-            pub fn without_fallback(mut self) -> Self {
-                self.options.fallback = None;
-                self
-            }
-        }
-    };
-}
-
-/// A call that has not begun: see [`Gemini::generate`].
-#[derive(Debug)]
-#[must_use = "a call does nothing until it is awaited"]
-pub struct Generate {
-    gemini: Gemini,
-    model: Arc<str>,
-    request: GenerateRequest,
-    options: CallOptions,
-}
-
-pub(crate) use {call_options, fallback_options};
-call_options!(Generate);
-fallback_options!(Generate);
-
-impl Generate {
-    pub(crate) fn with_options(self, options: CallOptions) -> Self {
-        Self { options, ..self }
-    }
-}
-
-impl IntoFuture for Generate {
-    type Output = Result<Reply, Error>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let Self { gemini: Gemini { inner, .. }, model, request, options } = self;
-        Box::pin(async move {
-            let options = owner::bind(&inner, &request, options).await?;
-            attempt::generate(inner, model, request, options).await
-        })
-    }
-}
-
-/// A streamed call that has not begun: see [`Gemini::stream`].
-#[derive(Debug)]
-#[must_use = "a call does nothing until it is awaited"]
-pub struct Stream {
-    gemini: Gemini,
-    model: Arc<str>,
-    request: GenerateRequest,
-    options: CallOptions,
-}
-
-call_options!(Stream);
-fallback_options!(Stream);
-
-impl Stream {
-    pub(crate) fn with_options(self, options: CallOptions) -> Self {
-        Self { options, ..self }
-    }
-}
-
-impl IntoFuture for Stream {
-    type Output = Result<GeminiStream, Error>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let Self { gemini: Gemini { inner, .. }, model, request, options } = self;
-        Box::pin(async move {
-            let options = owner::bind(&inner, &request, options).await?;
-            attempt::stream(inner, model, request, options).await
-        })
-    }
 }

@@ -1,7 +1,8 @@
 //! A stream in the caller's hands: it keeps the lease until the last event, an error, or the drop.
 
+mod live;
+
 use std::{
-    convert::Infallible,
     fmt,
     pin::Pin,
     sync::Arc,
@@ -10,28 +11,29 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, Stream, StreamExt, future::BoxFuture};
-use keywheel_core::{LimitSeen, Usage};
-use keywheel_pool::{Ask, Exhausted, Lease, Reported};
+use keywheel_core::Usage;
+use keywheel_pool::{Exhausted, Reported};
 use keywheel_provider::{
-    api::{FinishReason, GenerateRequest, GenerateResponse},
+    api::{FinishReason, GenerateResponse},
     classify::Reply as WireReply,
     stream::{GenerateStream, StreamError},
 };
 
+use self::live::Live;
+pub(super) use self::live::{Call, Told};
 use super::{
     Served, Skipped,
-    breaker::{Outcome, Pass},
+    breaker::Outcome,
     generate::{MOST_HOPS, go_on},
     judge::judge,
     outcome::{Next, PoolOutcome, decide},
 };
 use crate::{
     Attempt, Error,
-    charging::{Bill, Slip, Spent, gone_on},
+    charging::{Spent, gone_on},
     error::OutOfKeys,
-    gemini::{CallOptions, Inner},
-    observe::CallSpan,
-    time::{pause, timer},
+    gemini::CallOptions,
+    time::pause,
 };
 
 /// How long the end of the body is waited for once the answer is whole. What comes then, if anything, is the usage.
@@ -64,28 +66,6 @@ pub struct GeminiStream {
     finish_reason: Option<FinishReason>,
 }
 
-/// The call that a stream belongs to.
-pub(super) struct Call {
-    pub(super) inner: Arc<Inner>,
-    /// The request of the hop that streams.
-    pub(super) request: Arc<GenerateRequest>,
-    /// What that may cost.
-    pub(super) bill: Bill,
-    /// What the ledger made the longest answer, where the caller set none.
-    pub(super) cap: Option<u64>,
-    pub(super) options: CallOptions,
-    /// Until when the stream may be read.
-    pub(super) end_ms: Option<i64>,
-    pub(super) span: CallSpan,
-}
-
-/// What is told of the way to a stream.
-pub(super) struct Told {
-    pub(super) ask: Ask,
-    pub(super) attempts: Vec<Attempt>,
-    pub(super) skipped: Vec<Skipped>,
-}
-
 type NextHop = Result<(Box<GenerateStream>, Served, Vec<Attempt>), Error>;
 
 enum State {
@@ -100,69 +80,6 @@ enum State {
     Broken(Option<Error>),
     Degraded(Option<Box<GenerateResponse>>),
     Ended,
-}
-
-/// A request whose reply is being read.
-struct Live {
-    events: Box<GenerateStream>,
-    lease: Lease,
-    /// Until the first part is there.
-    pass: Option<Pass>,
-    slip: Slip,
-    /// Tells the ledger that it is still being read.
-    renewing: Option<BoxFuture<'static, Infallible>>,
-    /// Those that the reply's headers told.
-    limits: Vec<LimitSeen>,
-    deadline: Option<BoxFuture<'static, ()>>,
-    /// Runs while nothing comes after a whole answer.
-    end: Option<BoxFuture<'static, ()>>,
-    /// Names the place to go on from.
-    token: Option<String>,
-    /// The answer ends here for now, and the next request goes on with it.
-    goes_on: Option<GenerateRequest>,
-}
-
-impl Live {
-    fn new(call: &Call, events: Box<GenerateStream>, served: Served) -> Self {
-        let deadline = call.end_ms.map(|at_ms| timer(&call.inner.clock, at_ms));
-        let Served { lease, pass, slip, limits } = served;
-        let (pass, renewing) = (Some(pass), slip.renewing(&call.inner.clock));
-        let (end, token, goes_on) = (None, None, None);
-        Self { events, lease, pass, slip, renewing, limits, deadline, end, token, goes_on }
-    }
-
-    /// Looks at a part before it is handed out: whether the model answers, and whether another request has to go on
-    /// with the answer. Then the reader is not told of an end that is none.
-    fn look(&mut self, call: &Call, part: &mut GenerateResponse, may_go_on: bool) {
-        if let Some(pass) = self.pass.take() {
-            pass.tell(Outcome::Served);
-        }
-        let Some(candidate) = part.candidates.first_mut() else { return };
-        if candidate.continuation_token.is_some() {
-            self.token.clone_from(&candidate.continuation_token);
-        }
-        if candidate.finish_reason != Some(FinishReason::Continuation) || !may_go_on {
-            return;
-        }
-        candidate.continuation_token.clone_from(&self.token);
-        self.goes_on = call.request.continued(part);
-        if self.goes_on.is_some()
-            && let Some(candidate) = part.candidates.first_mut()
-        {
-            candidate.finish_reason = None;
-        }
-    }
-
-    /// The whole hop was read: it was served, with what it has cost. What is returned is to be settled.
-    fn served(mut self, call: Option<&Call>, model: &Arc<str>) -> (Option<GenerateRequest>, Slip) {
-        self.slip.is(Spent::Answered, self.events.usage());
-        let usage = self.events.usage().unwrap_or_default();
-        self.lease.served_with(&usage, &self.limits);
-        if let Some(call) = call {
-            call.inner.counters.served(model, &usage);
-        }
-        (self.goes_on, self.slip)
-    }
 }
 
 impl GeminiStream {
@@ -329,6 +246,7 @@ impl GeminiStream {
     fn breaks(&mut self, error: Error) {
         if let Some(call) = &self.call {
             call.span.ended(Err(&error));
+            call.inner.counters.gave_up();
         }
         self.state = State::Broken(Some(error));
     }
