@@ -259,7 +259,8 @@ impl GeminiBuilder {
         self
     }
 
-    /// How long a call that allows paid keys waits for free ones before it uses one. Defaults to 30 s.
+    /// How long a call that allows paid keys waits for free ones before it uses one, those of the other models of its
+    /// [chain](Self::fallback) included. Defaults to 30 s. A model that fails is never a reason to pay.
     pub fn overflow_after(mut self, patience: Duration) -> Self {
         self.defaults.overflow_after = patience;
         self
@@ -272,7 +273,8 @@ impl GeminiBuilder {
         self
     }
 
-    /// How the provider's own failures are retried. Defaults to two retries.
+    /// How the provider's own failures are retried: how often a call may, how often all calls together, and when a
+    /// model that fails again and again is left alone. See [`RetryConfig`] for the defaults.
     pub fn retry(mut self, retry: RetryConfig) -> Self {
         self.retry = retry;
         self

@@ -159,7 +159,11 @@ impl Gemini {
     /// One answer from `model`. Await it, or set something first: `.deadline(…)`, `.allow_paid()`.
     ///
     /// Keys that are spent or dead are passed over, refusals move on to the next key, and the provider's own
-    /// failures are retried twice, all within the deadline.
+    /// failures are retried twice, all within the deadline. Where the client or the call names
+    /// [other models](GeminiBuilder::fallback), one of them answers when this one cannot.
+    ///
+    /// An answer that the provider gives in several hops (`CONTINUATION`) comes whole; each hop is a request that
+    /// counts.
     ///
     /// # Errors
     /// See [`Error`]: each variant asks for something else.
