@@ -258,11 +258,8 @@ fn a_stream_falls_back_too_until_its_first_part() {
 #[test]
 fn waiting_for_several_models_leaves_every_line() {
     let limits = Limits { rpm: Some(10), ..Limits::default() };
-    let rig = Rig::built(
-        1,
-        |pool| pool.limits("*", limits),
-        |client| client.fallback([OTHER_MODEL]),
-    );
+    let rig =
+        Rig::built(1, |pool| pool.limits("*", limits), |client| client.fallback([OTHER_MODEL]));
     rig.script.otherwise(|_| Scripted::text("Hello").after(Duration::from_millis(300)));
     let call = || rig.gemini.generate(MODEL, "hi").into_future();
     let replies = rig.run(futures_util::future::join_all((0..40).map(|_| call())));
