@@ -23,7 +23,7 @@ pub enum WaitReason {
     /// A key that can serve.
     Quota,
     /// The next try of a model that fails again and again.
-    LeftAlone,
+    BreakerOpen,
     /// A retry.
     Retry,
 }

@@ -140,7 +140,7 @@ fn with_a_chain_the_next_model_answers_at_once() {
     let (before, requests) = (rig.clock.now(), sent(&rig));
     let reply = rig.run(rig.gemini.generate(MODEL, "hi")).unwrap();
     assert_eq!((reply.model(), reply.attempts().len()), (OTHER_MODEL, 1));
-    assert_eq!(reply.skipped()[0].reason, SkipReason::LeftAlone);
+    assert_eq!(reply.skipped()[0].reason, SkipReason::BreakerOpen);
     assert!(reply.skipped()[0].available_at.unwrap() > before);
     assert_eq!((rig.clock.now(), sent(&rig)), (before, requests + 1));
 }

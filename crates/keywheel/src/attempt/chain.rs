@@ -49,7 +49,7 @@ pub enum SkipReason {
     /// It failed, as often as the call may try.
     Failed,
     /// It has failed so often that nothing is sent to it for a while.
-    LeftAlone,
+    BreakerOpen,
     /// The request is larger than it can read.
     TooLarge,
     /// The account's budget for it is spent.
@@ -66,7 +66,7 @@ impl SkipReason {
             Self::NoFreeTier => "no_free_tier",
             Self::NotFound => "not_found",
             Self::Failed => "failed",
-            Self::LeftAlone => "left_alone",
+            Self::BreakerOpen => "breaker_open",
             Self::TooLarge => "too_large",
             Self::OverBudget => "over_budget",
         }
@@ -74,7 +74,7 @@ impl SkipReason {
 
     /// The provider's own failure, and nobody's quota.
     pub(super) const fn is_failure(self) -> bool {
-        matches!(self, Self::Failed | Self::LeftAlone)
+        matches!(self, Self::Failed | Self::BreakerOpen)
     }
 }
 
@@ -86,7 +86,7 @@ impl fmt::Display for SkipReason {
             Self::NoFreeTier => "no free tier",
             Self::NotFound => "not found",
             Self::Failed => "it failed",
-            Self::LeftAlone => "left alone after failures",
+            Self::BreakerOpen => "its breaker is open after failures",
             Self::TooLarge => "too small for the request",
             Self::OverBudget => "over the budget for it",
         })
@@ -140,14 +140,14 @@ impl Candidate {
     }
 
     /// The breaker keeps it from being asked.
-    pub(super) fn left_alone(&mut self, gate: Gate) {
+    pub(super) fn breaker_open(&mut self, gate: Gate) {
         let next_attempt_at = match gate {
             Gate::ShutUntil(at_ms) => Some(from_unix_ms(at_ms)),
             Gate::Open | Gate::Probing => None,
         };
         let reason = format!("{} failed again and again, so it is left alone for now", self.model);
         let ending = Ending::Down { reason, next_attempt_at };
-        self.miss = Some(Miss { reason: SkipReason::LeftAlone, ending });
+        self.miss = Some(Miss { reason: SkipReason::BreakerOpen, ending });
     }
 
     pub(super) fn is_failing(&self) -> bool {

@@ -88,7 +88,7 @@ impl Run<'_> {
                 false
             }
             gate => {
-                self.chain[i].left_alone(gate);
+                self.chain[i].breaker_open(gate);
                 true
             }
         });
@@ -148,7 +148,7 @@ impl Run<'_> {
                     Gate::ShutUntil(at_ms) => at_ms,
                     Gate::Probing => end_ms,
                 };
-                self.chain[i].left_alone(gate);
+                self.chain[i].breaker_open(gate);
                 if now_ms < end_ms && at_ms <= end_ms {
                     wake_ms = Some(wake_ms.map_or(at_ms, |soonest: i64| soonest.min(at_ms)));
                 }
@@ -223,7 +223,7 @@ impl Run<'_> {
             skipped.filter_map(|(i, candidate)| Some((i, candidate.skipped()?.available_at?)));
         let Some((i, until)) = moments.filter(in_time).min_by_key(|(_, at)| *at) else { return };
         let failing = self.chain[i].is_failing();
-        let why = if failing { WaitReason::LeftAlone } else { WaitReason::Quota };
+        let why = if failing { WaitReason::BreakerOpen } else { WaitReason::Quota };
         on_wait.say(&self.chain[i].model, until, why);
     }
 }
