@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const GRACE: TimeDelta = TimeDelta::days(1);
 /// The most that are remembered; beyond it, those that end soonest are forgotten.
 const MOST: usize = 50_000;
+/// No provider's names are longer than this, in bytes: a longer one is not remembered, or one reply could fill the
+/// file.
+const LONGEST_NAME: usize = 256;
 
 /// Remembers which quota project made what, by the provider's name for it (`files/abc`, `cachedContents/xyz`).
 ///
@@ -65,7 +68,7 @@ impl Owners {
     }
 
     /// Remembers that `quota_project` made `name`, which ends at `expires_at` (`None`: when somebody forgets it).
-    /// On `Ok` it is on disk, and no crash loses it.
+    /// On `Ok` it is on disk, and no crash loses it. Names of more than 256 bytes are none, and not remembered.
     ///
     /// # Errors
     /// It is not on disk, and why. This process knows it all the same.
@@ -78,6 +81,9 @@ impl Owners {
         quota_project: &str,
         expires_at: Option<DateTime<Utc>>,
     ) -> Result<(), UpdateError> {
+        if name.len() > LONGEST_NAME {
+            return Ok(());
+        }
         let owned =
             Owned { quota_project: quota_project.into(), expires_at, extra: Map::default() };
         let name = name.to_owned();
@@ -108,7 +114,11 @@ impl Owners {
         let found = read.ok().flatten()?;
         let owned = found.owners.get(name)?.clone();
         let owner = owned.quota_project.as_str().into();
-        self.known().insert(name.to_owned(), owned);
+        let mut known = self.known();
+        known.insert(name.to_owned(), owned);
+        if known.len() > MOST {
+            tidy(&mut known, self.shared.clock.now());
+        }
         Some(owner)
     }
 

@@ -30,7 +30,7 @@
 use std::{
     ffi::OsString,
     fs::{self, File},
-    io::{self, BufWriter, Read, Write},
+    io::{self, BufWriter, Read, Seek, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -58,10 +58,14 @@ impl SharedFile {
         Self { path }
     }
 
-    /// The file called `name` beside the pool's state file: of `pool.json` and `owners` it is `pool.owners.json`.
+    /// The file called `name` beside the pool's state file: of `pool.json` and `owners` it is `pool.owners.json`, of
+    /// `pool.state` it is `pool.state.owners.json`.
     #[must_use]
     pub fn beside(state_file: &Path, name: &str) -> Self {
-        let mut file: OsString = state_file.file_stem().unwrap_or_default().to_owned();
+        let is_json = state_file.extension().is_some_and(|ending| ending == "json");
+        // Pools called `team.a` and `team.b` share nothing.
+        let stem = if is_json { state_file.file_stem() } else { state_file.file_name() };
+        let mut file: OsString = stem.unwrap_or_default().to_owned();
         file.push(format!(".{name}.json"));
         Self::new(state_file.with_file_name(file))
     }
@@ -112,7 +116,12 @@ impl SharedFile {
         let result = change(&mut value);
         let write = |file: &mut BufWriter<File>| {
             serde_json::to_writer_pretty(&mut *file, &value)?;
-            file.write_all(b"\n")
+            file.write_all(b"\n")?;
+            // What cannot be read again is better not written over what can.
+            match file.stream_position()? {
+                0..=MOST_BYTES => Ok(()),
+                _ => Err(io::Error::other("it would be too large to be read again")),
+            }
         };
         replace(&self.path, write).map_err(disk("write the file"))?;
         sync_folder(&self.path).map_err(UpdateError::NotSynced)?;
@@ -290,7 +299,8 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
 
 /// The folder that `path` is in.
 pub(crate) fn folder(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new("."))
+    // Of a mere name it is empty, and nothing can be opened under that.
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Makes a rename durable.

@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use http::{HeaderMap, HeaderName};
 use keywheel_core::{ApiKey, Dimension};
 use keywheel_provider::{
-    Asked, OpenAiApi, Reply, Verdict, WireResponse,
+    Asked, Dialect, OpenAiApi, Reply, Verdict, WireResponse,
     classify::{classify, limits_from_headers},
     stream::{GenerateStream, StreamError},
     testing::{Script, Scripted},
@@ -140,4 +140,14 @@ async fn the_headers_of_a_success_teach_limits() {
     assert_eq!(learned, [(Dimension::Rpd, 1000), (Dimension::Tpm, 8000)]);
     let none = Upstream::google(Arc::new(Script::new())).dialect();
     assert_eq!(limits_from_headers(none, &response.headers, now()), []);
+}
+
+#[test]
+fn a_limit_of_zero_in_the_headers_of_a_success_teaches_nothing() {
+    let mut headers = HeaderMap::new();
+    headers.insert("x-ratelimit-limit-tokens", "0".parse().unwrap());
+    headers.insert("x-ratelimit-limit-req-minute", "60".parse().unwrap());
+    let learned = limits_from_headers(Dialect::OpenAi, &headers, now());
+    let learned: Vec<_> = learned.iter().map(|limit| (limit.dimension, limit.value)).collect();
+    assert_eq!(learned, [(Dimension::Rpm, 60)]);
 }

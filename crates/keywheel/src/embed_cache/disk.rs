@@ -149,15 +149,30 @@ impl Inner {
                 found.push(vector);
             }
         }
-        if !used.is_empty() {
-            self.note_use(connection, &used, now_ms)?;
+        if !used.is_empty()
+            && let Err(error) = Self::note_use(connection, &used, now_ms)
+        {
+            // What was found is no worse for it; it is noted with the next use.
+            tracing::debug!(%error, "the use of vectors is not noted");
         }
         Ok(found)
     }
 
+    /// Does not wait for other writers: it can be done any time.
+
     fn note_use(
-        &self,
         mut connection: MutexGuard<'_, Connection>,
+        keys: &[EmbedKey],
+        now_ms: i64,
+    ) -> rusqlite::Result<()> {
+        connection.busy_timeout(Duration::ZERO)?;
+        let noted = Self::write_use(&mut connection, keys, now_ms);
+        connection.busy_timeout(BUSY)?;
+        noted
+    }
+
+    fn write_use(
+        connection: &mut Connection,
         keys: &[EmbedKey],
         now_ms: i64,
     ) -> rusqlite::Result<()> {

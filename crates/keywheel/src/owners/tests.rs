@@ -175,3 +175,40 @@ fn of_too_many_those_that_end_soonest_are_forgotten() {
     assert_eq!(owners.len(), MOST);
     assert!(!owners.contains_key("files/soon") && !owners.contains_key("files/later"));
 }
+
+#[tokio::test]
+async fn a_name_without_end_is_not_remembered() {
+    let fixture = Fixture::new();
+    let owners = fixture.open();
+    owners.record(FILE, ALICE, None).await.unwrap();
+    let long = format!("files/{}", "x".repeat(70 << 20));
+    owners.record(&long, ALICE, None).await.unwrap();
+    assert_eq!(owners.owner(&long).await, None);
+    assert_eq!(fixture.open().owner(FILE).await.as_deref(), Some(ALICE));
+    assert!(std::fs::metadata(fixture.file()).unwrap().len() < 1_000);
+}
+
+#[tokio::test]
+async fn what_others_recorded_does_not_pile_up_in_memory() {
+    let fixture = Fixture::new();
+    fixture.open().record(FILE, ALICE, fixture.hours(48)).await.unwrap();
+    let owners = fixture.open();
+    let owned = Owned { quota_project: ALICE.into(), expires_at: None, extra: Map::default() };
+    owners.known().extend((0..MOST).map(|number| (format!("files/{number}"), owned.clone())));
+    assert_eq!(owners.owner(FILE).await.as_deref(), Some(ALICE));
+    assert_eq!(owners.known().len(), MOST);
+}
+
+#[tokio::test]
+async fn a_clock_a_day_ahead_and_back_forgets_nothing_that_lives() {
+    let fixture = Fixture::new();
+    let owners = fixture.open();
+    owners.record("cachedContents/xyz", ALICE, fixture.hours(1)).await.unwrap();
+    for step in ["2026-12-01T08:00:00Z", "2026-11-29T08:00:00Z", "1970-01-01T00:00:00Z"] {
+        fixture.clock.set(at(step));
+        owners.record(FILE, ALICE, fixture.hours(48)).await.unwrap();
+    }
+    fixture.clock.set(at("2026-11-30T08:00:00Z"));
+    let owner = fixture.open().owner("cachedContents/xyz").await;
+    assert_eq!(owner.as_deref(), Some(ALICE));
+}

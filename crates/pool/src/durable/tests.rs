@@ -109,3 +109,40 @@ fn a_device_in_the_files_place_is_neither_read_nor_replaced() {
     let refused = file.update(NOW_MS, PATIENCE, |_: &mut Counts| {});
     assert!(matches!(refused, Err(UpdateError::Disk(..))), "{refused:?}");
 }
+
+#[test]
+fn a_file_is_never_made_so_large_that_it_cannot_be_read_again() {
+    let (_folder, file) = file();
+    add_one(&file);
+    let grown = file.update(NOW_MS, PATIENCE, |counts: &mut Counts| {
+        counts.extra.insert("name".to_owned(), "x".repeat(MOST_BYTES as usize).into());
+    });
+    assert!(matches!(grown, Err(UpdateError::Disk(..))), "{grown:?}");
+    assert_eq!(add_one(&file), 2, "and what was there is still there");
+    assert_eq!(names(&file), ["pool.counts.json", "pool.counts.json.lock"]);
+}
+
+#[test]
+fn a_file_named_without_its_folder_is_in_this_one() {
+    for (path, expected) in [("pool.json", "."), ("a/pool.json", "a"), ("/pool.json", "/")] {
+        assert_eq!(folder(Path::new(path)), Path::new(expected), "{path}");
+    }
+    sync_folder(Path::new("pool.json")).unwrap();
+    make_folder(Path::new("pool.json")).unwrap();
+}
+
+#[test]
+fn files_beside_different_state_files_are_different_files() {
+    let beside = |state: &str| SharedFile::beside(Path::new(state), "owners").path().to_owned();
+    for (state, expected) in [
+        ("/s/pool.json", "/s/pool.owners.json"),
+        ("/s/pool", "/s/pool.owners.json"),
+        ("/s/team.a", "/s/team.a.owners.json"),
+        ("/s/team.b", "/s/team.b.owners.json"),
+        ("/s/pool.v1.json", "/s/pool.v1.owners.json"),
+        ("/s/.json", "/s/.json.owners.json"),
+        ("pool.state", "pool.state.owners.json"),
+    ] {
+        assert_eq!(beside(state), Path::new(expected), "{state}");
+    }
+}

@@ -140,7 +140,7 @@ pub fn limits_from_headers(
 ) -> Vec<LimitSeen> {
     match dialect {
         Dialect::Gemini => Vec::new(),
-        Dialect::OpenAi => limits(Vec::new(), &RateHeaders::read(headers, &[], now)),
+        Dialect::OpenAi => limits_of_success(&RateHeaders::read(headers, &[], now)),
     }
 }
 
@@ -148,7 +148,7 @@ fn served(status: u16, headers: &RateHeaders) -> Verdict {
     Verdict {
         kind: Kind::Served,
         effects: Vec::new(),
-        limits: limits(Vec::new(), headers),
+        limits: limits_of_success(headers),
         key_is_dead: false,
         retry: Retry::Never,
         named_quota: false,
@@ -281,6 +281,13 @@ fn limits(seen: Vec<Seen>, headers: &RateHeaders) -> Vec<LimitSeen> {
             limits.push(LimitSeen::new(dimension, value));
         }
     }
+    limits
+}
+
+/// Those of a reply that was served. It disproves a limit of zero, which some send for "none".
+fn limits_of_success(headers: &RateHeaders) -> Vec<LimitSeen> {
+    let mut limits = limits(Vec::new(), headers);
+    limits.retain(|limit| limit.value > 0);
     limits
 }
 

@@ -125,6 +125,21 @@ async fn a_damaged_vector_is_none() {
     assert!(has(&file, 0).await, "and is mended by the next fetch");
 }
 
+#[tokio::test]
+async fn while_others_write_or_the_disk_says_no_vectors_are_read() {
+    let fixture = Fixture::new();
+    let file = fixture.open(1 << 20);
+    put(&file, 0..3).await;
+    // Their last use is to be noted.
+    fixture.clock.advance(Duration::from_hours(48));
+    let other = Connection::open(fixture.folder.path().join("ledger.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert!(has(&file, 0).await);
+    other.execute_batch("COMMIT").unwrap();
+    file.inner.connection().pragma_update(None, "query_only", true).unwrap();
+    assert!(has(&file, 1).await);
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn the_file_and_what_stands_beside_it_are_their_owners_alone() {
