@@ -29,7 +29,7 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
     io::{self, BufWriter, Read, Seek, Write},
     path::{Path, PathBuf},
     time::Duration,
@@ -198,9 +198,9 @@ pub(crate) enum Raw {
 
 /// Reads a regular file of at most `most` bytes: never a device, a pipe, or a folder.
 pub(crate) fn read(path: &Path, most: u64) -> io::Result<Raw> {
-    // Before opening: opening a pipe would wait for its other end.
+    // Before opening: opening a device may do something.
     usable(path).map_err(io::Error::other)?;
-    let Some(mut file) = missing_is_none(File::open(path))? else {
+    let Some(mut file) = missing_is_none(open(path, File::options().read(true)))? else {
         return Ok(Raw::Missing);
     };
     let found = file.metadata()?;
@@ -215,6 +215,14 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Raw> {
     // What grows while it is read is read to its end at first sight, no further.
     (&mut file).take(most).read_to_end(&mut text)?;
     Ok(Raw::Text { text, file, found: Box::new(found) })
+}
+
+/// Opens what stands at `path` without waiting for anybody: a pipe would hang until its other end is opened.
+pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    // Regular files do not care.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(options, libc::O_NONBLOCK);
+    options.open(path)
 }
 
 /// A file that was replaced.
@@ -340,4 +348,4 @@ fn disk(what: &'static str) -> impl FnOnce(io::Error) -> UpdateError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

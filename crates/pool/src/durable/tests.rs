@@ -146,3 +146,22 @@ fn files_beside_different_state_files_are_different_files() {
         assert_eq!(beside(state), Path::new(expected), "{state}");
     }
 }
+
+#[cfg(unix)]
+pub(crate) fn make_pipe(path: &Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(made.success());
+}
+
+/// What a look at the path finds can be replaced before it is opened.
+#[cfg(unix)]
+#[test]
+fn a_pipe_that_took_the_place_of_a_file_after_it_was_looked_at_hangs_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pool.json");
+    make_pipe(&path);
+    // Nobody ever opens its other end: without care this would not return.
+    let opened = open(&path, File::options().read(true)).unwrap();
+    assert!(!opened.metadata().unwrap().is_file());
+    assert!(read(&path, MOST_BYTES).is_err());
+}

@@ -13,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+use crate::durable;
+
 /// How long to pause between two attempts: at first, and at most. Not longer than others hold it, or
 /// whoever waits longest would come last.
 const PAUSES_MS: (u64, u64) = (1, 4);
@@ -67,7 +69,7 @@ pub(super) struct Live {
 impl Live {
     /// The file that `writer` holds, for the state file at `state`.
     pub(super) fn path(state: &Path, writer: &str) -> PathBuf {
-        crate::durable::sibling(state, &format!(".{writer}.live"))
+        durable::sibling(state, &format!(".{writer}.live"))
     }
 
     /// Makes and locks the file. Only under the main lock, so that nobody finds it made and not yet
@@ -91,7 +93,8 @@ impl Live {
 
     /// Whether anybody holds the file at `path`, which is removed if not. Only under the main lock.
     pub(super) fn sign(path: &Path) -> Sign {
-        let Ok(file) = OpenOptions::new().write(true).open(path) else { return Sign::Missing };
+        let opened = durable::open(path, OpenOptions::new().write(true));
+        let Ok(file) = opened else { return Sign::Missing };
         if file.try_lock().is_err() {
             return Sign::Alive;
         }
@@ -118,7 +121,7 @@ fn open(path: &Path) -> io::Result<File> {
     options.write(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    durable::open(path, &mut options)
 }
 
 #[cfg(unix)]
@@ -132,4 +135,19 @@ fn is_at(file: &File, path: &Path) -> bool {
 #[cfg(not(unix))]
 fn is_at(_: &File, _: &Path) -> bool {
     true
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_lock_is_a_fault_and_nothing_to_wait_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pool.json.lock");
+        durable::tests::make_pipe(&path);
+        let refused = Lock::take(&path, Duration::from_secs(60), || false);
+        assert!(refused.is_err(), "{refused:?}");
+        assert_eq!(Live::sign(&path), Sign::Missing);
+    }
 }
