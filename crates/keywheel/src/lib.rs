@@ -101,3 +101,11 @@ struct ReadmeDocTests;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/errors.md")]
 struct ErrorsDocTests;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/turns.md")]
+struct TurnsDocTests;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embed-cache.md")]
+struct EmbedCacheDocTests;

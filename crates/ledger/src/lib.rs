@@ -61,3 +61,7 @@ pub use standing::{LimitStanding, Standing};
 pub use storage::{Durability, StorageInfo, StorageKind};
 pub use store::{LedgerStore, MemoryStore, Reserving, RowQuery, SqliteStore, StoreInfo};
 pub use total::{Change, Delta, Scope, Span, Sum, Total, TotalKey};
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/ledger.md")]
+struct LedgerDocTests;
