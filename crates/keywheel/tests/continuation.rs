@@ -153,6 +153,8 @@ fn a_hop_that_its_project_cannot_serve_ends_the_call_with_the_moment() {
     });
     assert_eq!(parts, "Once ");
     assert!(matches!(error, Error::Exhausted { .. }), "{error}");
+    let counters = rig.gemini.counters();
+    assert_eq!((counters.calls, counters.gave_up), (1, 1), "one call is given up once");
     rig.assert_balanced();
 }
 

@@ -41,8 +41,9 @@ pub(crate) async fn generate(
 ) -> Result<Reply, Error> {
     let span = begin(&inner, &model, &mut options);
     let answered = span.enter(whole(&inner, model, request, options)).await;
-    if let Ok(reply) = &answered {
-        span.said(reply.response());
+    match &answered {
+        Ok(reply) => span.said(reply.response()),
+        Err(_) => inner.counters.gave_up(),
     }
     span.ended(answered.as_ref().map(|reply| reply.usage()));
     answered
@@ -59,6 +60,7 @@ pub(crate) async fn stream(
     let streamed = parts(&inner, model, request, options, span.clone());
     let streamed = span.enter(streamed).await;
     if let Err(error) = &streamed {
+        inner.counters.gave_up();
         span.ended(Err(error));
     }
     streamed

@@ -92,6 +92,7 @@ pub(crate) async fn perform<W: Work>(
             Ok(Done { answer, quota_project, attempts: run.attempts })
         }
         Err(error) => {
+            inner.counters.gave_up();
             span.ended(Err(&error));
             Err(error)
         }
@@ -198,10 +199,7 @@ impl<'a> Run<'a> {
         let answered = self.attempts(work).await;
         match &answered {
             Ok(_) => self.say_who_took_over(),
-            Err(_) => {
-                self.inner.counters.gave_up();
-                self.settle().await;
-            }
+            Err(_) => self.settle().await,
         }
         answered
     }

@@ -21,7 +21,8 @@ const MOST_MODELS: usize = 1_000;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Calls that were begun: each is served, given up, degraded, dropped by its caller, or under way.
+    /// Calls that were begun: each is served, given up, degraded, dropped by its caller, or under way. What takes
+    /// several requests of different things, such as many texts, an upload or a list, is a call for each of them.
     pub calls: u64,
     /// Requests that were sent.
     pub attempts: u64,
@@ -145,9 +146,7 @@ impl Counting {
         self.retries.fetch_add(1, Relaxed);
     }
 
-    /// A call that was to be given up was answered by the callback.
     pub(crate) fn degraded(&self) {
-        self.gave_up.fetch_sub(1, Relaxed);
         self.degraded.fetch_add(1, Relaxed);
     }
 
