@@ -1,17 +1,19 @@
 //! A ledger described in TOML.
 
+mod section;
+
 use std::{
-    collections::BTreeMap,
-    fmt, fs,
+    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use serde::Deserialize;
-use toml::{Table, Value};
+use toml::de::DeTable;
 
+use self::section::{Faults, Section};
 use crate::{
     AccountId, AccountRules, Durability, ErrorKind, LedgerError, LedgerRules, Limit, Period, Unit,
+    rules::check_model,
 };
 
 /// What a TOML text says of a ledger.
@@ -60,11 +62,10 @@ impl LedgerConfig {
     /// [`ErrorKind::Invalid`] with the file's name, also if it cannot be read.
     pub fn from_file(file: impl AsRef<Path>) -> Result<Self, LedgerError> {
         let file = file.as_ref();
-        let named = |what: String| {
-            LedgerError::new(ErrorKind::Invalid, format!("{}: {what}", file.display()))
-        };
-        let text = fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
-        let config = Self::from_toml(&text).map_err(|error| named(error.to_string()))?;
+        let text = fs::read_to_string(file).map_err(|error| {
+            LedgerError::new(ErrorKind::Invalid, format!("{}: {error}", file.display()))
+        })?;
+        let config = read(&text, &file.display().to_string())?;
         let folder = file.parent().unwrap_or(Path::new(""));
         Ok(Self { path: config.path.map(|path| folder.join(path)), ..config })
     }
@@ -72,46 +73,43 @@ impl LedgerConfig {
     /// Reads the `[ledger]` section of `text` if there is one, else the whole text.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`], with the place, for what is no TOML, a word that is not known (a
-    /// mistyped limit must not be no limit), and a value out of range.
+    /// [`ErrorKind::Invalid`] for what is no TOML, a word that is not known (a mistyped limit must
+    /// not be no limit), and a value out of range: all of them at once, each with its line and
+    /// column. No line of the text is repeated: it may hold a key.
     pub fn from_toml(text: &str) -> Result<Self, LedgerError> {
-        #[derive(Deserialize)]
-        struct Around {
-            ledger: Option<Value>,
-        }
-        let around: Around = toml::from_str(text).map_err(invalid)?;
-        let section: Result<Section, _> = match around.ledger {
-            Some(section) => section.try_into(),
-            None => toml::from_str(text),
-        };
-        section.map_err(invalid).and_then(Section::read)
+        read(text, "the ledger's configuration")
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Section {
-    path: Option<PathBuf>,
-    storage: Option<Storage>,
-    sweep_after_seconds: Option<u64>,
-    keep_days: Option<u64>,
-    zone: Option<String>,
-    any_account: Option<bool>,
-    charge_timeouts: Option<bool>,
-    #[serde(default)]
-    allowance: Table,
-    #[serde(default)]
-    accounts: BTreeMap<AccountId, Table>,
+/// Reads `text`, which is called `name` in faults.
+fn read(text: &str, name: &str) -> Result<LedgerConfig, LedgerError> {
+    // What Windows editors put before the first line.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let faults = Faults::new(text);
+    let config = match DeTable::parse(text) {
+        Ok(table) => {
+            let mut whole = Section::whole(table.into_inner(), &faults);
+            if whole.has("ledger") { whole.table("ledger") } else { Some(whole) }.map(ledger)
+        }
+        Err(error) => {
+            // Not the error's own `Display`: it quotes the line.
+            let at = error.span().map_or(0, |span| span.start);
+            faults.add(at, error.message().trim_end().replace('\n', ", "));
+            None
+        }
+    };
+    match (config, faults.told(name)) {
+        (Some(config), None) => Ok(config),
+        (_, told) => Err(LedgerError::new(ErrorKind::Invalid, told.unwrap_or_default())),
+    }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Storage {
-    Create,
-    RequireExisting,
-    Init,
-    EphemeralOk,
-}
+const STORAGE: [(&str, Durability); 4] = [
+    ("create", Durability::Create),
+    ("require_existing", Durability::RequireExisting),
+    ("init", Durability::Init),
+    ("ephemeral_ok", Durability::EphemeralOk),
+];
 
 /// The words for limits.
 const LIMITS: [(&str, Unit, Period); 6] = [
@@ -123,174 +121,67 @@ const LIMITS: [(&str, Unit, Period); 6] = [
     ("calls_total", Unit::Calls, Period::Total),
 ];
 
-impl Section {
-    fn read(self) -> Result<LedgerConfig, LedgerError> {
-        let mut rules = LedgerRules::new().allowance(limits("allowance", self.allowance)?);
-        if let Some(zone) = self.zone {
-            rules.zone =
-                zone.parse().map_err(|_| invalid(format!("there is no time zone {zone:?}")))?;
-        }
-        rules.any_account = self.any_account.unwrap_or(rules.any_account);
-        rules.charge_timeouts = self.charge_timeouts.unwrap_or(rules.charge_timeouts);
-        for (name, mut table) in self.accounts {
-            let at = format!("accounts.{name}");
-            let output = table.remove("default_max_output");
-            let output =
-                output.map(|value| number(&at, "default_max_output", &value)).transpose()?;
-            let account = AccountRules { limits: limits(&at, table)?, default_max_output: output };
-            rules.accounts.insert(name, account);
-        }
-        Ok(LedgerConfig {
-            path: self.path,
-            durability: self.storage.map(Storage::read),
-            sweep_after: self.sweep_after_seconds.map(Duration::from_secs),
-            keep_rows: self.keep_days.map(|days| Duration::from_secs(days.saturating_mul(86_400))),
-            rules,
-        })
-    }
-}
-
-impl Storage {
-    const fn read(self) -> Durability {
-        match self {
-            Self::Create => Durability::Create,
-            Self::RequireExisting => Durability::RequireExisting,
-            Self::Init => Durability::Init,
-            Self::EphemeralOk => Durability::EphemeralOk,
-        }
-    }
-}
-
-/// The limits in `table`, which stands `at` a place, and in its tables by model.
-fn limits(at: &str, mut table: Table) -> Result<Vec<Limit>, LedgerError> {
-    let models = table.remove("models");
-    let mut found = caps(at, &table)?;
-    let models = match models {
-        None => Table::new(),
-        Some(Value::Table(models)) => models,
-        Some(_) => return Err(invalid(format!("{at}.models is no table"))),
+/// What the section says; what is wrong with it is among its faults.
+fn ledger(mut section: Section<'_, '_>) -> LedgerConfig {
+    let mut rules = LedgerRules::new();
+    let config = LedgerConfig {
+        path: section.text("path", "the name of a file", |text| match text {
+            "" => Err("names no file".into()),
+            _ => Ok(text.into()),
+        }),
+        durability: section.choice("storage", &STORAGE),
+        sweep_after: section.number("sweep_after_seconds", 1).map(Duration::from_secs),
+        keep_rows: section
+            .number("keep_days", 0)
+            .map(|days| Duration::from_secs(days.saturating_mul(86_400))),
+        rules: LedgerRules::new(),
     };
-    for (model, value) in &models {
-        let at = format!("{at}.models.{model:?}");
-        let own = value.as_table().ok_or_else(|| invalid(format!("{at} is no table")))?;
-        found.extend(caps(&at, own)?.into_iter().map(|limit| limit.for_model(model)));
+    let zone = section.text("zone", "a time zone such as America/Los_Angeles", |text| {
+        text.parse().map_err(|_| "must be a time zone such as UTC or America/Los_Angeles".into())
+    });
+    rules.zone = zone.unwrap_or(rules.zone);
+    rules.any_account = section.boolean("any_account").unwrap_or(rules.any_account);
+    rules.charge_timeouts = section.boolean("charge_timeouts").unwrap_or(rules.charge_timeouts);
+    if let Some(mut allowance) = section.table("allowance") {
+        rules.allowance = limits(&mut allowance);
+        allowance.end();
     }
-    Ok(found)
+    if let Some(accounts) = section.table("accounts") {
+        for (name, mut own) in accounts.tables() {
+            let limits = limits(&mut own);
+            let default_max_output = own.number("default_max_output", 0);
+            match AccountId::new(&name) {
+                Ok(account) => {
+                    let own = AccountRules { limits, default_max_output };
+                    rules.accounts.insert(account, own);
+                }
+                Err(fault) => own.own_fault(&fault.to_string()),
+            }
+            own.end();
+        }
+    }
+    section.end();
+    LedgerConfig { rules, ..config }
 }
 
-fn caps(at: &str, table: &Table) -> Result<Vec<Limit>, LedgerError> {
-    let cap = |(word, value): (&String, &Value)| {
-        let known = LIMITS.iter().find(|(name, ..)| name == word);
-        let (_, unit, period) = known.ok_or_else(|| invalid(format!("{at} knows no {word:?}")))?;
-        Ok(Limit::new(*unit, *period, number(at, word, value)?))
-    };
-    table.iter().map(cap).collect()
+/// The limits in `section`, and in its tables by model.
+fn limits(section: &mut Section<'_, '_>) -> Vec<Limit> {
+    let mut found = caps(section);
+    let models = section.table("models").map(Section::tables);
+    for (model, mut own) in models.into_iter().flatten() {
+        if let Err(fault) = check_model(&model) {
+            own.own_fault(&fault.to_string());
+        }
+        found.extend(caps(&mut own).into_iter().map(|limit| limit.for_model(&model)));
+        own.end();
+    }
+    found
 }
 
-fn number(at: &str, word: &str, value: &Value) -> Result<u64, LedgerError> {
-    let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
-    number.ok_or_else(|| invalid(format!("{at}.{word} is {value}, not a number from 0")))
-}
-
-fn invalid(what: impl fmt::Display) -> LedgerError {
-    LedgerError::new(ErrorKind::Invalid, format!("the ledger's configuration: {what}"))
+fn caps(section: &mut Section<'_, '_>) -> Vec<Limit> {
+    let cap = |(word, unit, period)| Some(Limit::new(unit, period, section.number(word, 0)?));
+    LIMITS.into_iter().filter_map(cap).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fault(text: &str) -> String {
-        let fault = LedgerConfig::from_toml(text).unwrap_err();
-        assert_eq!(fault.kind(), ErrorKind::Invalid);
-        fault.to_string()
-    }
-
-    #[test]
-    fn every_word_is_read() {
-        let config = LedgerConfig::from_toml(
-            r#"
-            path = "budget.db"
-            storage = "require_existing"
-            sweep_after_seconds = 60
-            keep_days = 30
-            zone = "Europe/Berlin"
-            any_account = true
-            charge_timeouts = false
-            allowance = { tokens_total = 5, calls_total = 6 }
-            [accounts.a]
-            default_max_output = 100
-            tokens_per_day = 1
-            tokens_per_month = 2
-            calls_per_day = 3
-            calls_per_month = 4
-            [accounts.a.models."m.1"]
-            calls_per_day = 0
-            "#,
-        )
-        .unwrap();
-        assert_eq!(config.path, Some("budget.db".into()));
-        assert_eq!(config.durability, Some(Durability::RequireExisting));
-        assert_eq!(config.sweep_after, Some(Duration::from_secs(60)));
-        assert_eq!(config.keep_rows, Some(Duration::from_hours(30 * 24)));
-        let rules = config.rules;
-        assert_eq!(rules.zone, chrono_tz::Europe::Berlin);
-        assert!(rules.any_account && !rules.charge_timeouts);
-        let whole = [Limit::calls(Period::Total, 6), Limit::tokens(Period::Total, 5)];
-        assert_eq!(rules.allowance, whole);
-        assert_eq!(rules.default_max_output("a"), 100);
-        let own: Vec<_> = rules.accounts["a"].limits.iter().map(Limit::to_string).collect();
-        let wanted = [
-            "3 calls a day",
-            "4 calls a month",
-            "1 tokens a day",
-            "2 tokens a month",
-            "0 calls a day for m.1",
-        ];
-        assert_eq!(own, wanted);
-    }
-
-    #[test]
-    fn an_empty_section_is_the_default() {
-        assert_eq!(LedgerConfig::from_toml("").unwrap(), LedgerConfig::default());
-        let other = "[ledger]\n[listen]\nport = 1";
-        assert_eq!(LedgerConfig::from_toml(other).unwrap(), LedgerConfig::default());
-    }
-
-    #[test]
-    fn a_file_is_named_in_its_faults_and_paths_are_seen_from_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("budget.toml");
-        let read = |text: &str| {
-            fs::write(&file, text).unwrap();
-            LedgerConfig::from_file(&file)
-        };
-        let config = read("[ledger]\npath = \"data/ledger.db\"").unwrap();
-        assert_eq!(config.path, Some(folder.path().join("data/ledger.db")));
-        assert_eq!(read("path = \"/var/l.db\"").unwrap().path, Some("/var/l.db".into()));
-        assert_eq!(read("").unwrap().path, None);
-        for fault in [read("zone = 1"), LedgerConfig::from_file(folder.path().join("no.toml"))] {
-            assert!(fault.unwrap_err().to_string().contains(".toml: "));
-        }
-    }
-
-    #[test]
-    fn a_mistyped_limit_is_not_no_limit() {
-        assert!(fault("[allowance]\ntokens_a_day = 1").contains("tokens_a_day"));
-        assert!(fault("[accounts.a]\ntoken_per_day = 1").contains("accounts.a knows no"));
-        assert!(fault("[accounts.a.models.m]\ndefault_max_output = 1").contains("models.\"m\""));
-        assert!(fault("[account.a]\ntokens_per_day = 1").contains("account"));
-        assert!(fault("[ledger]\n[ledger.acounts.a]\n").contains("acounts"));
-    }
-
-    #[test]
-    fn a_value_out_of_range_is_named() {
-        assert!(fault("[allowance]\ntokens_per_day = -1").contains("allowance.tokens_per_day"));
-        assert!(fault("[allowance]\ntokens_per_day = \"1M\"").contains("1M"));
-        assert!(fault("zone = \"Mars\"").contains("Mars"));
-        assert!(fault("storage = \"disk\"").contains("disk"));
-        assert!(fault("[accounts.\"\"]").contains("empty"));
-        assert!(fault("[accounts.a]\nmodels = 1").contains("accounts.a.models"));
-        assert!(fault("no toml").contains("no toml"));
-    }
-}
+mod tests;
