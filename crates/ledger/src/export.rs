@@ -147,6 +147,8 @@ fn text(value: &str) -> String {
         .trim_start_matches(' ')
         .starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '|', '%', '＝', '＋', '－', '＠']);
     let value = if formula { format!("'{value}") } else { value.into() };
+    // Many programs take a NUL for the end of the text, or of the file.
+    let value = value.replace('\0', "\u{fffd}");
     if value.contains([',', '"', '\r', '\n', '\'', ';', '\t']) {
         format!("\"{}\"", value.replace('"', "\"\""))
     } else {

@@ -56,6 +56,9 @@ impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Day(day) => write!(f, "{day}"),
+            // With a sign beyond year 9999, as in a day: without one it could not be read again.
+            Self::Month(year @ 10_000.., month) => write!(f, "+{year}-{month:02}"),
+            Self::Month(year, month) if *year < 0 => write!(f, "-{:04}-{month:02}", -year),
             Self::Month(year, month) => write!(f, "{year:04}-{month:02}"),
             Self::Ever => f.write_str("ever"),
         }
@@ -236,6 +239,14 @@ mod tests {
         for (span, text) in Span::all_of(day).into_iter().zip(["2026-11-30", "2026-11", "ever"]) {
             assert_eq!(span.to_string(), text);
             assert_eq!(text.parse::<Span>().unwrap(), span);
+        }
+        // A clock may be far off.
+        for day in [NaiveDate::MIN, NaiveDate::MAX, day] {
+            for year in [day.year(), -5, 0, 9_999, 10_000] {
+                for span in day.with_year(year).into_iter().flat_map(Span::all_of) {
+                    assert_eq!(span.to_string().parse::<Span>().unwrap(), span, "{span}");
+                }
+            }
         }
         for bad in ["", "2026", "2026-13", "2026-11-31", "Ever"] {
             assert!(bad.parse::<Span>().is_err(), "{bad}");

@@ -152,6 +152,7 @@ async fn csv_has_a_line_for_each_row_and_runs_nothing_in_a_spreadsheet() {
         ("-1", "\"'-1\""),
         ("\tx", "\"'\tx\""),
         ("a, \"b\"\r\nc", "\"a, \"\"b\"\"\r\nc\""),
+        ("a\0b", "a\u{fffd}b"),
         ("plain", "plain"),
         ("", ""),
     ] {

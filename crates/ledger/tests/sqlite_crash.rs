@@ -160,3 +160,19 @@ fn a_neighbour_that_is_killed_in_its_turn_stops_nobody() {
         assert!(store.audit().await.unwrap().is_balanced());
     });
 }
+
+/// Somebody tidies up after a crash. What only the log held cannot be known any more; but that there
+/// was a ledger, and that it was not closed, is in the file itself.
+#[test]
+fn a_log_that_is_removed_after_a_kill_makes_no_new_ledger_of_it() {
+    let (_folder, file) = folder();
+    let mut process = Process::start("load", &file, None);
+    process.hear().unwrap();
+    drop(process.kill());
+    std::fs::remove_file(file.with_file_name("ledger.db-wal")).unwrap();
+    block_on(async {
+        let store = open(&file).await;
+        assert!(!store.storage().just_created);
+        assert!(store.audit().await.unwrap().is_balanced());
+    });
+}

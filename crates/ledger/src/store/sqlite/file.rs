@@ -61,6 +61,7 @@ pub(super) fn open(
     if is_empty(path) && !is_empty(&beside(path, "-wal")) {
         return Err(emptied(path));
     }
+    let has_log = beside(path, "-wal").exists();
     let mut connection = raw(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(Fault::from)?;
     let found = schema::look(&connection)?;
     if found == Found::Nothing && durability == Durability::RequireExisting {
@@ -70,6 +71,13 @@ pub(super) fn open(
         Presence::join(path).map_err(|error| io_fault("beside the ledger", error))?;
     configure(&connection)?;
     if found != Found::Nothing && alone && !was_closed_in_order(&connection) {
+        if !has_log {
+            tracing::warn!(
+                "{} was not closed in order, and its log is gone: unless a program such as sqlite3 \
+                 wrote it back, what was reserved and settled last is not counted",
+                path.display()
+            );
+        }
         check(path, &connection)?;
     }
     schema::migrate(&mut connection, found)?;
@@ -81,6 +89,12 @@ pub(super) fn open(
         }
         meta::set(file, meta::CLOSED, 0)
     })?;
+    if alone {
+        // Into the file itself: whoever takes the log away must not take the ledger's name with it.
+        connection
+            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+            .map_err(Fault::from)?;
+    }
     keep_private(path);
     drop(held);
 
