@@ -4,3 +4,4 @@ pub mod demo;
 pub mod live;
 pub mod show;
 pub mod stand;
+pub mod virtual_time;
