@@ -257,7 +257,8 @@ fn it_can_be_switched_off() {
     assert_eq!(sent(&rig), 30);
 }
 
-/// Most calls fail: retries would only triple the load.
+/// Most calls fail: retries would only triple the load. <https://github.com/JerryZLiu/Dayflow/issues/57>: a hundred calls
+/// an hour where eight were needed.
 #[test]
 fn when_the_retry_budget_is_spent_a_failure_ends_the_call_and_says_so() {
     let config = RetryConfig { breaker_after: 0, budget_reserve: 3, ..RetryConfig::default() };

@@ -79,6 +79,7 @@ fn minute_of_texts_full(limit: u64, wait: u64) -> Scripted {
     reply(429, &error(429, "RESOURCE_EXHAUSTED", &message, details))
 }
 
+/// <https://github.com/router-for-me/CLIProxyAPI/issues/179>: no embeddings through the pool.
 #[test]
 fn one_text_is_one_vector() {
     let rig = Rig::new(1);

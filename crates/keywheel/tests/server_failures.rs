@@ -176,6 +176,7 @@ fn a_blocked_prompt_is_an_answer() {
     assert_eq!(account(reply.attempts()), [(label(1).as_str(), "served")]);
 }
 
+/// <https://github.com/gke-labs/kube-agents/issues/1225>: three retries two seconds apart where 54 s were asked for.
 #[test]
 fn a_pause_is_as_long_as_the_provider_asks_up_to_a_minute() {
     let asks = |wait: &str| {

@@ -141,6 +141,8 @@ fn who_made_a_file_is_known_after_a_restart() {
     }
 }
 
+/// <https://github.com/QuantumNous/new-api/issues/2078>, <https://github.com/router-for-me/CLIProxyAPI/issues/373>: files
+/// could not be uploaded through the pool.
 #[test]
 fn a_file_of_the_disk_is_sent_in_chunks_and_tells_how_far_it_is() {
     let rig = SimRig::new(2, world(2));

@@ -17,6 +17,7 @@ use keywheel_ledger::{
 
 const DAY: Period = Period::Day;
 
+/// <https://github.com/envoyproxy/ai-gateway/issues/680>: tokens were limited only after the response.
 #[tokio::test]
 async fn a_cap_of_1000_refuses_the_second_600_in_plain_words() {
     let Opened { ledger, .. } = open([Limit::tokens(DAY, 1_000)]).await;
