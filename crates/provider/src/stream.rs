@@ -26,6 +26,9 @@ use crate::{
     transport::BodyStream,
 };
 
+/// More candidates than this are none: nobody asks for more than a handful, and each is remembered.
+const MOST_CANDIDATES: usize = 128;
+
 /// How much of a stream is looked at before it is handed out, in bytes.
 pub const FIRST_EVENT_BYTES: usize = 64 * 1024;
 
@@ -210,6 +213,9 @@ impl GenerateStream {
             self.seen.insert(index);
             if candidate.finish_reason.is_some() {
                 self.finished.insert(index);
+            }
+            if self.seen.len() > MOST_CANDIDATES {
+                return Err(StreamError::Malformed(Raw(frame.data.clone())));
             }
         }
         Ok(Some(event))

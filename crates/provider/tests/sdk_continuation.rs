@@ -128,3 +128,15 @@ fn nothing_adds_up_to_what_there_is_and_counts_never_overflow() {
     sum.append(from_value(json!({"usageMetadata": null})).unwrap());
     assert_eq!(sum.usage().unwrap().total, 12, "what is no number cannot be added to");
 }
+
+#[test]
+fn two_hops_with_kinds_without_number_are_put_together_without_comparing_all() {
+    let details: Vec<_> =
+        (0..200).map(|n| json!({"modality": format!("M{n}"), "tokenCount": 1})).collect();
+    let hop = json!({"usageMetadata": {"promptTokensDetails": details}});
+    let mut sum: GenerateResponse = from_value(hop.clone()).unwrap();
+    sum.append(from_value(hop).unwrap());
+    let usage: Value = sum.usage_metadata.unwrap().parse().unwrap();
+    let details = usage["promptTokensDetails"].as_array().unwrap();
+    assert_eq!((&details[99]["tokenCount"], details.len()), (&json!(2), 300));
+}

@@ -169,11 +169,15 @@ fn merge_value(name: &str, mine: &mut Value, hop: Value) {
     }
 }
 
+/// More modalities or categories than there will be.
+const MOST_KINDS: usize = 100;
+
 /// Joins two lists in which `key` tells the entries apart; `meet` puts two of the same key
 /// together.
 fn join(mine: &mut Vec<Value>, hop: Vec<Value>, key: &str, meet: fn(&mut Value, Value)) {
     for new in hop {
-        match mine.iter_mut().find(|old| old.get(key) == new.get(key)) {
+        // Beyond the kinds that there can be, nothing is looked for: it would take for ever.
+        match mine.iter_mut().take(MOST_KINDS).find(|old| old.get(key) == new.get(key)) {
             Some(old) => meet(old, new),
             None => mine.push(new),
         }

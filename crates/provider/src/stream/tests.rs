@@ -188,6 +188,13 @@ async fn every_candidate_needs_its_reason() {
 }
 
 #[tokio::test]
+async fn candidates_without_number_end_the_stream() {
+    let of = |index: u32| format!("data: {{\"candidates\":[{{\"index\":{index}}}]}}\n\n");
+    let many: String = (0..200).map(|n| of(n * 20_000_000)).collect();
+    assert_eq!(outcome(many).await, "malformed");
+}
+
+#[tokio::test]
 async fn an_array_without_sse_is_read_as_well() {
     let array = "[{\n  \"candidates\": [{\"content\": {\"parts\": [{\"text\": \"Hel\"}]}}]\n}\n,\r\n{\n  \
         \"candidates\": [{\"content\": {\"parts\": [{\"text\": \"lo\"}]}, \"finishReason\": \"STOP\"}]\n}\n]\n";
