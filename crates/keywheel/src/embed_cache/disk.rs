@@ -26,8 +26,9 @@ const LOOK_EVERY: u64 = 16;
 /// Vectors in an SQLite file of bounded size: a store for
 /// [`EmbedCacheConfig::with_store`](super::EmbedCacheConfig::with_store).
 ///
-/// The file may be one that is there already, such as the ledger's: only the table `embed_cache` is touched. Texts
-/// are not in it, only hashes of them. Several processes may share it; what was not used for longest goes first.
+/// The file may be one that is there already, such as the ledger's: only the tables `embed_cache` and
+/// `embed_cache_size` are touched. Open the ledger first: it refuses a file that others have made. Texts are not in it,
+/// only hashes of them. Several processes may share it; what was not used for longest goes first.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -58,7 +59,8 @@ struct Inner {
 pub struct EmbedFileError(#[from] rusqlite::Error);
 
 impl EmbedFile {
-    /// Opens the file at `path`, or makes it, for its owner alone. Its vectors take `max_bytes` at most, give or take a sixteenth.
+    /// Opens the file at `path`, or makes it, for its owner alone. Its vectors take `max_bytes` at most, give or take a
+    /// sixteenth.
     ///
     /// # Errors
     /// The file cannot be opened, or is no SQLite file.
