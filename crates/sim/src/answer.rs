@@ -160,7 +160,10 @@ fn bound_to(model: &str, prompt: &Prompt, project: u64) -> String {
 /// What is answered to a prompt.
 fn said(prompt: &Prompt) -> String {
     let id = prompt.hash() & 0xffff_ffff;
-    let quoted: String = prompt.text.chars().take(60).collect();
+    // What was said last, as somebody who answers would.
+    let last =
+        if prompt.functions.asked.is_empty() { &prompt.text } else { &prompt.functions.asked };
+    let quoted: String = last.chars().take(60).collect();
     match &prompt.format {
         Format::Json(Some(schema)) => schema::instance(schema).to_string(),
         Format::Json(None) => {

@@ -11,7 +11,7 @@ pub(crate) struct Functions {
     declared: Vec<Declared>,
     mode: Mode,
     /// The text of the last turn, which decides what is called.
-    asked: String,
+    pub(crate) asked: String,
     /// What the last turn reports of functions that were called.
     pub(crate) answered: Vec<Answered>,
     /// The first call of every step since the user last spoke: these have to be signed.
