@@ -4,6 +4,7 @@
 //! that somebody put in the wrong place.
 
 mod keys;
+mod ledger;
 mod read;
 mod section;
 mod settings;

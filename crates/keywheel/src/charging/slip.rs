@@ -62,7 +62,7 @@ impl Slip {
         let Some((Held { hold, ledger, call }, charge)) = self.into_parts() else { return };
         let guard = Guard::new(ledger, hold.id(), charge.clone());
         let settled = hold.settle(charge).await;
-        guard.is_done();
+        guard.done();
         match settled {
             Ok(settled) if settled.charged.calls == 0 && settled.reserved.calls > 0 => {
                 call.give_back();
@@ -124,7 +124,7 @@ impl Guard {
     }
 
     /// The settlement was seen to its end.
-    pub(super) fn is_done(mut self) {
+    pub(super) fn done(mut self) {
         self.0 = None;
     }
 }

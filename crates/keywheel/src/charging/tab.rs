@@ -103,7 +103,7 @@ struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    fn is_in_a_row(mut self) {
+    fn stays(mut self) {
         self.calls = 0;
     }
 }
@@ -164,7 +164,7 @@ impl Tab {
                 let taken = call.take();
                 let reserved = ledger.reserve(account, ask.calls(taken.calls)).await;
                 if matches!(reserved, Ok(Reserved::Held(_))) {
-                    taken.is_in_a_row();
+                    taken.stays();
                 }
                 reserved
             }
@@ -199,7 +199,7 @@ async fn turn_over(held: Held, actual: Actual, ask: Ask) -> Result<Reserved, Led
     let guard = Guard::new(ledger, hold.id(), actual.clone());
     // On an error the guard tries once more by itself.
     let TurnedOver { settled, next } = Hold::turn_over(hold, actual, ask).await?;
-    guard.is_done();
+    guard.done();
     if !matches!(next, Reserved::Held(_)) && settled.charged.calls == 0 {
         call.give_back();
     }

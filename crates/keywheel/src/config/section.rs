@@ -23,6 +23,12 @@ impl<'t> Faults<'t> {
         Self { text, found: RefCell::new(Vec::new()), secrets: RefCell::new(Vec::new()) }
     }
 
+    /// The whole file.
+    #[cfg(feature = "ledger")]
+    pub(super) const fn text(&self) -> &'t str {
+        self.text
+    }
+
     /// Notes that something is wrong at the byte `at`.
     pub(super) fn add(&self, at: usize, what: impl Into<String>) {
         self.found.borrow_mut().push((at, what.into()));

@@ -6,6 +6,7 @@ use toml::de::DeValue;
 
 use super::{
     keys::keys,
+    ledger::ledger,
     read::Source,
     section::Section,
     words::{self, DURATION, RESET, Reset},
@@ -13,7 +14,8 @@ use super::{
 use crate::{GeminiBuilder, RetryConfig};
 
 /// The settings of the whole file, which are in no section.
-pub(super) const WHOLE: [&str; 13] = [
+pub(super) const WHOLE: [&str; 14] = [
+    "account",
     "state",
     "provider",
     "base_url",
@@ -42,6 +44,7 @@ pub(super) fn client(mut at: Section<'_>, mut source: Source) -> Read {
     let mut to = GeminiBuilder::default().key_loader(keys.loader);
     to = place(&mut at, &source, keys.are_named, to);
     to = behaviour(&mut at, to);
+    to = ledger(&mut at, &source, to);
     if let Some(section) = at.table("limits") {
         to = limits(section, to);
     }
