@@ -372,7 +372,7 @@ impl GeminiBuilder {
             on_exhausted: self.on_exhausted,
             key_notes,
             key_sources,
-            embed_cache: self.embed_cache.map(EmbedCache::new),
+            embed_cache: self.embed_cache.map(|config| EmbedCache::new(config, Arc::clone(&clock))),
             purse,
             keys_from: KeysFrom::new(place, keys),
             pool,

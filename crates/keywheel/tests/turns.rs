@@ -36,7 +36,7 @@ fn call(rig: &Rig, gemini: &Gemini) {
     rig.run(gemini.generate(MODEL, "Hello")).unwrap();
 }
 
-fn step<'a>(report: &'a TurnReport, name: &str) -> &'a keywheel::StepUse {
+fn step<'a>(report: &'a TurnReport, name: &str) -> &'a keywheel::turns::StepUse {
     &report.steps.iter().find(|step| step.step == name).unwrap().used
 }
 
@@ -107,6 +107,26 @@ fn every_request_is_counted_in_its_step_with_what_it_weighs() {
     assert_eq!(step(&report, "tell").total().attempts, 1);
     assert_eq!(report.total().attempts, rig.script.requests().len() as u64);
     assert!(report.to_string().contains("recall"), "{report}");
+}
+
+#[test]
+fn names_of_turns_and_steps_break_no_table_and_tell_no_key() {
+    const SECRET: &str = "AIzaSyEXAMPLE0000000000000000000000000001";
+    let rig = Rig::new(1);
+    rig.script.otherwise(answer);
+    let turn = rig.gemini.turn(&format!("chat \u{1b}[2J\n{SECRET}"));
+    for name in ["", "\u{1F600}", "a\nb\u{202E}", SECRET, "gr\u{fc}\u{df}e"] {
+        call(&rig, &turn.step(name));
+    }
+    let report = turn.finish();
+    assert_eq!(report.total().attempts, 5);
+    let turns = rig.gemini.turns();
+    for text in [report.to_string(), turns.to_string()] {
+        assert!(!text.contains(['\u{1b}', '\u{202E}']), "{text:?}");
+        assert!(!text.lines().any(|line| line.starts_with('b')), "{text:?}");
+    }
+    let told = format!("{report:?} {turns:?} {}", serde_json::to_string(&turns).unwrap());
+    assert!(!told.contains("EXAMPLE0"), "a key was kept as a name");
 }
 
 #[test]

@@ -17,11 +17,15 @@ mod flight;
 mod key;
 mod store;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
+use keywheel_core::Clock;
 use moka::sync::Cache;
 use serde::Serialize;
 
@@ -36,12 +40,16 @@ pub use self::{
     key::EmbedKey,
     store::{EmbedStore, StoreFault},
 };
+use crate::time::{from_now_ms, until};
 
 /// An embedding.
 pub type Vector = Arc<[f32]>;
 
 /// What an entry weighs besides its numbers: its key, and what the cache keeps about it.
 const OVERHEAD_BYTES: usize = 160;
+
+/// How long a store is waited for: its vectors are worth no more than the requests that they save.
+const STORE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How embeddings are remembered, see [`GeminiBuilder::embed_cache`](crate::GeminiBuilder::embed_cache).
 ///
@@ -107,6 +115,7 @@ struct Shared {
     memory: Cache<EmbedKey, Vector>,
     flights: Flights,
     store: Option<Arc<dyn EmbedStore>>,
+    clock: Arc<dyn Clock>,
     counts: Counts,
 }
 
@@ -122,7 +131,7 @@ pub(crate) struct Looked {
 }
 
 impl EmbedCache {
-    pub(crate) fn new(config: EmbedCacheConfig) -> Self {
+    pub(crate) fn new(config: EmbedCacheConfig, clock: Arc<dyn Clock>) -> Self {
         let memory = Cache::builder()
             .max_capacity(config.max_bytes)
             .weigher(|_: &EmbedKey, vector: &Vector| {
@@ -130,7 +139,8 @@ impl EmbedCache {
             })
             .build();
         let (flights, counts) = (Flights::default(), Counts::default());
-        Self { shared: Arc::new(Shared { memory, flights, store: config.store, counts }) }
+        let store = config.store;
+        Self { shared: Arc::new(Shared { memory, flights, store, clock, counts }) }
     }
 
     /// What is known of `keys`, and whose duty the rest is.
@@ -170,7 +180,7 @@ impl EmbedCache {
             claim.fill(vector);
         }
         let Some(store) = &self.shared.store else { return };
-        if let Err(fault) = store.put_many(kept).await {
+        if let Err(fault) = self.in_time(store.put_many(kept)).await {
             tracing::warn!(%fault, "embeddings are not in the store");
         }
     }
@@ -190,13 +200,24 @@ impl EmbedCache {
         }
     }
 
+    /// What the store says, if it says so in time: others wait for what is claimed meanwhile.
+    async fn in_time<T>(
+        &self,
+        asked: impl Future<Output = Result<T, StoreFault>>,
+    ) -> Result<T, StoreFault> {
+        let clock = &*self.shared.clock;
+        let end_ms = from_now_ms(clock, STORE_PATIENCE);
+        let told = until(clock, Some(end_ms), asked).await;
+        told.unwrap_or_else(|| Err("it did not answer in time".into()))
+    }
+
     /// Asks the store for what is claimed. The claims are held meanwhile, so others ask neither it nor the provider.
     async fn look_further(&self, looked: &mut Looked) {
         let Some(store) = self.shared.store.as_ref().filter(|_| !looked.claims.is_empty()) else {
             return;
         };
         let keys: Vec<_> = looked.claims.iter().map(|(_, claim)| claim.key()).collect();
-        let found = match store.get_many(&keys).await {
+        let found = match self.in_time(store.get_many(&keys)).await {
             Ok(found) => found,
             Err(fault) => {
                 tracing::warn!(%fault, "the store of embeddings cannot be read");

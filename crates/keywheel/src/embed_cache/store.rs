@@ -6,7 +6,8 @@ use futures_util::future::BoxFuture;
 
 use super::{EmbedKey, Vector};
 
-/// Where vectors are kept beside memory: a file, a server. What fails here is logged, and costs a request.
+/// Where vectors are kept beside memory: a file, a server. What fails here, or takes longer than two
+/// seconds, is logged, and costs a request.
 ///
 /// With the feature `embed-cache-disk`, `EmbedFile` keeps them in an SQLite file.
 ///

@@ -1,6 +1,7 @@
 use std::{collections::HashMap, sync::Mutex};
 
 use futures_util::future::{BoxFuture, FutureExt as _, join_all};
+use keywheel_core::ManualClock;
 use proptest::prelude::*;
 
 use super::*;
@@ -27,7 +28,15 @@ fn vector(number: f32) -> Vector {
 }
 
 fn cache() -> EmbedCache {
-    EmbedCache::new(EmbedCacheConfig::default())
+    made(EmbedCacheConfig::default())
+}
+
+fn made(config: EmbedCacheConfig) -> EmbedCache {
+    EmbedCache::new(config, Arc::new(clock()))
+}
+
+fn clock() -> ManualClock {
+    ManualClock::at("2026-11-30T08:00:00Z".parse().unwrap())
 }
 
 /// Fetches what is claimed: each text's vector begins with its place.
@@ -147,7 +156,7 @@ async fn callers_that_need_each_others_texts_do_not_wait_for_ever() {
         }
     };
     let all = join_all([call(["a", "b", "c"]), call(["c", "d", "a"]), call(["d", "b", "e"])]);
-    let timeout = std::time::Duration::from_secs(60);
+    let timeout = Duration::from_secs(60);
     tokio::time::timeout(timeout, all).await.unwrap();
     assert_eq!(cache.stats().misses, 5);
 }
@@ -155,7 +164,7 @@ async fn callers_that_need_each_others_texts_do_not_wait_for_ever() {
 #[tokio::test]
 async fn memory_is_bounded_whatever_is_asked() {
     let bytes = 100 * (8 + OVERHEAD_BYTES as u64);
-    let cache = EmbedCache::new(EmbedCacheConfig::default().with_max_bytes(bytes));
+    let cache = made(EmbedCacheConfig::default().with_max_bytes(bytes));
     for number in 0..1_000 {
         let mut looked = cache.look(&[key(&number.to_string())]).await;
         fetch(&cache, &mut looked).await;
@@ -167,7 +176,7 @@ async fn memory_is_bounded_whatever_is_asked() {
 
 #[tokio::test]
 async fn a_cache_without_room_still_hands_vectors_to_those_who_wait() {
-    let cache = EmbedCache::new(EmbedCacheConfig::default().with_max_bytes(0));
+    let cache = made(EmbedCacheConfig::default().with_max_bytes(0));
     let mut first = cache.look(&keys(["a"])).await;
     let mut second = cache.look(&keys(["a"])).await;
     fetch(&cache, &mut first).await;
@@ -214,7 +223,7 @@ async fn what_the_store_knows_costs_no_request_and_the_store_is_asked_once() {
     let shelf = Arc::new(Shelf::default());
     let open = || {
         let store: Arc<dyn EmbedStore> = Arc::<Shelf>::clone(&shelf);
-        EmbedCache::new(EmbedCacheConfig::default().with_store(store))
+        made(EmbedCacheConfig::default().with_store(store))
     };
     let cache = open();
     let mut looked = cache.look(&keys(["a", "b"])).await;
@@ -236,7 +245,7 @@ async fn what_the_store_knows_costs_no_request_and_the_store_is_asked_once() {
 #[tokio::test]
 async fn a_store_that_fails_costs_requests_and_no_call() {
     let store: Arc<dyn EmbedStore> = Arc::new(Shelf { broken: true, ..Shelf::default() });
-    let cache = EmbedCache::new(EmbedCacheConfig::default().with_store(store));
+    let cache = made(EmbedCacheConfig::default().with_store(store));
     let mut looked = cache.look(&keys(["a"])).await;
     assert_eq!(looked.claims.len(), 1);
     fetch(&cache, &mut looked).await;
@@ -246,12 +255,119 @@ async fn a_store_that_fails_costs_requests_and_no_call() {
 #[tokio::test]
 async fn who_stops_while_the_store_is_asked_leaves_the_text_to_others() {
     let store: Arc<dyn EmbedStore> = Arc::new(Shelf::default());
-    let cache = EmbedCache::new(EmbedCacheConfig::default().with_store(store));
+    let cache = made(EmbedCacheConfig::default().with_store(store));
     let asked = keys(["a"]);
     let mut stopped = Box::pin(cache.look(&asked));
     assert!((&mut stopped).now_or_never().is_none(), "the store takes its time");
     drop(stopped);
     assert_eq!(cache.look(&asked).await.claims.len(), 1);
+}
+
+/// Never answers, or panics.
+#[derive(Debug)]
+struct Abyss {
+    panics: bool,
+}
+
+impl EmbedStore for Abyss {
+    fn get_many<'a>(
+        &'a self,
+        _: &'a [EmbedKey],
+    ) -> BoxFuture<'a, Result<Vec<Option<Vector>>, StoreFault>> {
+        assert!(!self.panics, "the store panics");
+        Box::pin(std::future::pending())
+    }
+
+    fn put_many(&self, _: Vec<(EmbedKey, Vector)>) -> BoxFuture<'_, Result<(), StoreFault>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_never_answers_is_waited_for_two_seconds_and_no_longer() {
+    let clock = Arc::new(clock());
+    let config = EmbedCacheConfig::default().with_store(Arc::new(Abyss { panics: false }));
+    let cache = EmbedCache::new(config, Arc::<ManualClock>::clone(&clock));
+    let asked = keys(["a"]);
+    let mut look = Box::pin(cache.look(&asked));
+    assert!((&mut look).now_or_never().is_none());
+    clock.advance(STORE_PATIENCE);
+    let mut looked = look.now_or_never().expect("it is waited for no longer");
+    assert_eq!(looked.claims.len(), 1);
+    let mut fill = Box::pin(fetch(&cache, &mut looked));
+    assert!((&mut fill).now_or_never().is_none());
+    clock.advance(STORE_PATIENCE);
+    fill.now_or_never().expect("it is waited for no longer");
+    assert_eq!(cache.look(&asked).await.hits.len(), 1);
+}
+
+#[tokio::test]
+async fn what_a_panic_leaves_unfetched_is_fetched_by_others() {
+    let cache = cache();
+    let first = cache.clone();
+    let panics = tokio::spawn(async move {
+        let _looked = first.look(&keys(["a", "b"])).await;
+        panic!("whoever fetches panics");
+    });
+    panics.await.unwrap_err();
+    assert_eq!(cache.look(&keys(["a", "b"])).await.claims.len(), 2);
+
+    let config = EmbedCacheConfig::default().with_store(Arc::new(Abyss { panics: true }));
+    let broken = made(config);
+    let panics = broken.clone();
+    tokio::spawn(async move { drop(panics.look(&keys(["a"])).await) }).await.unwrap_err();
+    assert!(broken.shared.flights.lock().is_empty());
+}
+
+#[tokio::test]
+async fn a_thousand_who_wait_for_what_always_fails_take_turns_and_end() {
+    const CALLERS: usize = 1_000;
+    let cache = cache();
+    let tried = AtomicU64::new(0);
+    let call = async || {
+        loop {
+            let mut looked = cache.look(&keys(["a"])).await;
+            if let Some(claim) = looked.claims.pop() {
+                tokio::task::yield_now().await;
+                tried.fetch_add(1, Relaxed);
+                drop(claim);
+                return;
+            }
+            let (_, wait) = looked.waits.pop().unwrap();
+            assert_eq!(wait.vector().await, None);
+        }
+    };
+    let mut callers = futures_util::stream::FuturesUnordered::new();
+    callers.extend((0..CALLERS).map(|_| call()));
+    futures_util::StreamExt::count(callers).await;
+    assert_eq!(tried.load(Relaxed), CALLERS as u64);
+    assert!(cache.shared.flights.lock().is_empty());
+}
+
+#[tokio::test]
+async fn whoever_stops_anywhere_leaves_no_text_claimed() {
+    let store: Arc<dyn EmbedStore> = Arc::new(Shelf::default());
+    let cache = made(EmbedCacheConfig::default().with_store(store));
+    for polls in 0.. {
+        let (a, b) = (format!("a{polls}"), format!("b{polls}"));
+        let asked = keys([&a, &b]);
+        let call = async {
+            let mut looked = cache.look(&asked).await;
+            tokio::task::yield_now().await;
+            fetch(&cache, &mut looked).await;
+        };
+        let ended = {
+            let mut call = Box::pin(call);
+            (0..polls).any(|_| (&mut call).now_or_never().is_some())
+        };
+        assert!(cache.shared.flights.lock().is_empty(), "after {polls} polls");
+        let looked = cache.look(&asked).await;
+        assert!(looked.waits.is_empty(), "nobody fetches it");
+        if ended {
+            assert_eq!(looked.hits.len(), 2);
+            break;
+        }
+    }
 }
 
 /// Parts that are alike at their seams, where keys that merely join them would collide.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{
     capacity::{Capacity, ModelCapacity},
     summary::{Figures, KindSummary},
-    table::Table,
+    table::{Table, printable},
     tally::{ModelUse, StepUse},
     turn::TurnReport,
 };
@@ -176,7 +176,7 @@ impl fmt::Display for Turns {
 
 impl fmt::Display for KindTurns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} turns", self.kind, grouped(self.turns))?;
+        write!(f, "{}: {} turns", printable(&self.kind), grouped(self.turns))?;
         if self.straddled > 0 {
             write!(f, ", and {} that straddled a reset, left out", grouped(self.straddled))?;
         }
@@ -200,10 +200,15 @@ impl fmt::Display for KindTurns {
         write!(f, "{table}")?;
         let Capacity { turns_a_day, bound_by, unknown } = &self.capacity;
         if let (Some(turns), Some(model)) = (turns_a_day, bound_by) {
-            writeln!(f, "  at most {} turns a day, bound by {model}", grouped(*turns))?;
+            writeln!(
+                f,
+                "  at most {} turns a day, bound by {}",
+                grouped(*turns),
+                printable(model)
+            )?;
         }
         if !unknown.is_empty() {
-            writeln!(f, "  limits not known: {}", unknown.join(", "))?;
+            writeln!(f, "  limits not known: {}", printable(&unknown.join(", ")))?;
         }
         let late = self.late.total().attempts;
         if late > 0 {

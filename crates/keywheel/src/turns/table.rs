@@ -1,6 +1,6 @@
 //! Text tables: the first column to the left, numbers to the right.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 /// Rows under a head; every column as wide as its widest cell.
 pub(super) struct Table<const N: usize> {
@@ -13,7 +13,7 @@ impl<const N: usize> Table<N> {
     }
 
     pub(super) fn row(&mut self, cells: [String; N]) {
-        self.rows.push(cells);
+        self.rows.push(cells.map(|cell| printable(&cell).into_owned()));
     }
 }
 
@@ -32,5 +32,32 @@ impl<const N: usize> fmt::Display for Table<N> {
             writeln!(f)?;
         }
         Ok(())
+    }
+}
+
+/// `text` on one line: what moves the cursor, commands the terminal or turns the writing round is replaced.
+pub(super) fn printable(text: &str) -> Cow<'_, str> {
+    let is_bad =
+        |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}');
+    if !text.contains(is_bad) {
+        return Cow::Borrowed(text);
+    }
+    text.replace(is_bad, "\u{FFFD}").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_stands_in_a_cell_the_table_keeps_its_lines() {
+        let mut table = Table::new(["step", "calls"]);
+        table.row(["a\n\u{1b}[2Jb\u{202E}\r\u{2028}".to_owned(), "1".to_owned()]);
+        table.row(["\u{1F600} und Größe".to_owned(), "22".to_owned()]);
+        let text = table.to_string();
+        assert_eq!(text.lines().count(), 3, "{text:?}");
+        assert!(text.contains("  a\u{FFFD}\u{FFFD}[2Jb\u{FFFD}\u{FFFD}\u{FFFD}"), "{text:?}");
+        let widths: Vec<_> = text.lines().map(|line| line.chars().count()).collect();
+        assert!(widths.iter().all(|width| *width == widths[0]), "{text}");
     }
 }

@@ -7,14 +7,14 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use keywheel_core::{Clock, QuotaDay};
+use keywheel_core::{Clock, QuotaDay, scrub::scrub};
 use serde::{Deserialize, Serialize};
 
 use super::{
     book::TurnBook,
     recorder::{StepCounts, StepRecorder},
     summary::{MOST_NAMES, OTHER},
-    table::Table,
+    table::{Table, printable},
     tally::{ModelUse, StepUse},
 };
 use crate::Gemini;
@@ -211,7 +211,7 @@ impl fmt::Display for TurnReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let took = (self.ended_at - self.started_at).max(chrono::Duration::zero());
         let seconds = took.num_milliseconds() as f64 / 1_000.0;
-        writeln!(f, "turn {}, {seconds:.1} s", self.kind)?;
+        writeln!(f, "turn {}, {seconds:.1} s", printable(&self.kind))?;
         let mut table = Table::new(STEP_HEAD);
         for StepReport { step, used } in &self.steps {
             table.row(step_row(step, used));
@@ -226,7 +226,7 @@ impl fmt::Display for TurnReport {
                 "straddled a reset of the daily quotas; the day before had been spent up to:"
             )?;
             for (model, count) in &self.spent_at_start {
-                writeln!(f, "  {model}: {count} requests")?;
+                writeln!(f, "  {}: {count} requests", printable(model))?;
             }
         }
         Ok(())
@@ -245,7 +245,7 @@ fn step_row(step: &str, used: &StepUse) -> [String; 7] {
     [step.to_owned(), calls, attempts, retries, requests, embedded, hits]
 }
 
-/// Names stand in a file of bounded size.
+/// Names stand in a file of bounded size, which everybody may read: no key gets into it.
 fn shortened(name: &str) -> String {
-    name.chars().take(LONGEST_NAME).collect()
+    scrub(name, &[]).chars().take(LONGEST_NAME).collect()
 }
