@@ -141,6 +141,34 @@ fn a_file_that_is_removed_or_emptied_under_load_fails_closed() {
     });
 }
 
+/// Somebody tidies up what lies beside the ledger. Two processes with a log each gave out 1,800 of
+/// 1,000.
+#[test]
+fn a_log_that_is_removed_in_use_costs_neither_the_cap_nor_what_it_holds() {
+    for removed in [&["-wal"][..], &["-shm"], &["-wal", "-shm"]] {
+        let (_folder, file) = folder();
+        block_on(async {
+            let store = open(&file).await;
+            let rules = rules(1_000);
+            assert!(reserve(&store, &rules, 600).await.unwrap().is_some());
+            for ending in removed {
+                fs::remove_file(file.with_file_name(format!("ledger.db{ending}"))).unwrap();
+            }
+            let another = SqliteStore::open(Some(&file), Durability::Create, now()).await;
+            let error = another.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{removed:?}: {error}");
+            let error = reserve(&store, &rules, 100).await.unwrap_err();
+            assert!(error.to_string().contains("was removed while it was in use"), "{error}");
+            drop(store);
+            let store = open(&file).await;
+            assert_eq!(all(&store).await.tokens.reserved, 600, "{removed:?}");
+            assert!(reserve(&store, &rules, 500).await.unwrap().is_none());
+            assert!(reserve(&store, &rules, 400).await.unwrap().is_some());
+            assert!(store.audit().await.unwrap().is_balanced());
+        });
+    }
+}
+
 /// Permission bits do not stop root, and tests in containers run as root. What stops everybody is a
 /// folder that cannot be made, because a regular file stands in its place.
 #[test]

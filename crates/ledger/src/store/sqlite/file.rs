@@ -61,7 +61,7 @@ pub(super) fn open(
     if is_empty(path) && !is_empty(&beside(path, "-wal")) {
         return Err(emptied(path));
     }
-    let has_log = beside(path, "-wal").exists();
+    let companions = Companions::of(path);
     let mut connection = raw(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(Fault::from)?;
     let found = schema::look(&connection)?;
     if found == Found::Nothing && durability == Durability::RequireExisting {
@@ -69,9 +69,12 @@ pub(super) fn open(
     }
     let (presence, alone) =
         Presence::join(path).map_err(|error| io_fault("beside the ledger", error))?;
+    if !alone && !companions.are_there() {
+        return Err(bereft(path));
+    }
     configure(&connection)?;
     if found != Found::Nothing && alone && !was_closed_in_order(&connection) {
-        if !has_log {
+        if !companions.are_there() {
             tracing::warn!(
                 "{} was not closed in order, and its log is gone: unless a program such as sqlite3 \
                  wrote it back, what was reserved and settled last is not counted",
@@ -156,6 +159,22 @@ impl Identity {
     }
 }
 
+/// SQLite's own files beside the ledger: the log, which holds what was committed last, and the index
+/// of it that is shared by all who have the ledger open. They are there as long as anybody has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Companions([Identity; 2]);
+
+impl Companions {
+    pub(super) fn of(path: &Path) -> Self {
+        Self(["-wal", "-shm"].map(|ending| Identity::of(&beside(path, ending))))
+    }
+
+    /// True if neither was removed. Where files have no numbers nobody can remove them in use.
+    fn are_there(self) -> bool {
+        cfg!(not(unix)) || !self.0.contains(&Identity::default())
+    }
+}
+
 /// Waits for our turn to write.
 ///
 /// # Errors
@@ -236,6 +255,16 @@ fn emptied(path: &Path) -> LedgerError {
     let what = format!(
         "the ledger at {} is empty, but a log of one lies beside it; it was emptied while it was in \
          use. Put a copy back, or remove the log to begin anew",
+        path.display()
+    );
+    LedgerError::new(ErrorKind::Corrupt, what)
+}
+
+/// Whoever opened it now would begin a log of his own, and neither would see what the other writes.
+pub(super) fn bereft(path: &Path) -> LedgerError {
+    let what = format!(
+        "the log of the ledger at {} (-wal or -shm) was removed while it was in use; end every \
+         program that has it open, and start them again",
         path.display()
     );
     LedgerError::new(ErrorKind::Corrupt, what)

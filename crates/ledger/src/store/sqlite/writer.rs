@@ -19,7 +19,7 @@ use tokio::sync::mpsc::{Receiver, error::TryRecvError};
 use super::{
     book::{Book, Memory},
     fault::Fault,
-    file::{self, Identity, Opened},
+    file::{self, Companions, Identity, Opened},
     job::{Abandoned, Job, Message},
     locks::{Presence, Turn},
     meta,
@@ -45,6 +45,8 @@ pub(super) struct Writer {
     file: Option<Connection>,
     /// What `file` is, to notice when another one takes its place.
     identity: Identity,
+    /// What lies beside it, to notice when it is removed.
+    companions: Companions,
     /// What [`data_version`] was when `memory` was last right.
     seen: Option<i64>,
     memory: Memory,
@@ -60,6 +62,7 @@ impl Writer {
         let path = storage.path.unwrap_or_default();
         Self {
             identity: Identity::of(&path),
+            companions: Companions::of(&path),
             path,
             file: Some(connection),
             seen: None,
@@ -132,8 +135,13 @@ impl Writer {
             (self.file, self.seen) = (None, None);
             self.file = Some(file::reopen(&self.path)?);
             self.identity = identity;
+            self.companions = Companions::of(&self.path);
         }
         let Some(file) = &mut self.file else { return Ok(()) };
+        if Companions::of(&self.path) != self.companions {
+            save(file);
+            return Err(file::bereft(&self.path).into());
+        }
         let jobs = jobs();
         let abandoned = self.abandoned.take();
         let (memory, seen) = (&mut self.memory, &mut self.seen);
@@ -196,6 +204,15 @@ fn drain(queue: &mut Receiver<Message>, batch: &mut Vec<Box<dyn Job>>) {
         && let Ok(message) = queue.try_recv()
     {
         take(message, batch);
+    }
+}
+
+/// Brings what is in a log that nobody else can find any more into the file: it was acknowledged, and
+/// would go with us.
+fn save(file: &Connection) {
+    let saved = file.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    if let Err(error) = saved {
+        tracing::warn!(%error, "what is in the ledger's removed log could not be saved");
     }
 }
 
