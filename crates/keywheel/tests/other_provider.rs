@@ -1,16 +1,23 @@
-//! Another provider under the same client: its limits are learned from its headers, and Google's keys stay at home.
+//! Another provider under the same client: the same calls, limits learned from its headers, what it has not refused
+//! before anything is sent, and Google's keys left at home.
+
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 
 mod common;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use common::{Rig, at, bodies::reply};
-use keywheel::{Error, Gemini, Limits, OpenAiApi, StateLocation};
+use common::{Rig, account, at, bodies::reply};
+use keywheel::{Error, Gemini, Limits, OpenAiApi, StateLocation, caches::CachedContent};
 use keywheel_core::Dimension;
 use keywheel_provider::testing::{Script, Scripted};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const MODEL: &str = "llama-3.1-8b-instant";
+
+fn rig(keys: usize) -> Rig {
+    Rig::built(keys, |pool| pool, |client| client.provider(OpenAiApi::new()))
+}
 
 fn answer() -> Scripted {
     let answer = json!({
@@ -90,4 +97,109 @@ async fn keys_of_the_environment_are_not_sent_to_another_provider() {
         .await;
     let Err(Error::Setting(fault)) = built else { panic!("{built:?}") };
     assert!(fault.contains("needs keys of its own"), "{fault}");
+}
+
+#[test]
+fn answers_streams_vectors_and_models_come_from_an_openai_compatible_provider() {
+    let rig = rig(1);
+    rig.script.reply(Scripted::openai_text("Hello"));
+    assert_eq!(rig.run(rig.gemini.generate(MODEL, "hi")).unwrap().text(), "Hello");
+    rig.script.reply(Scripted::openai_stream(["Hel", "lo"]));
+    let text = rig.run(async { rig.gemini.stream(MODEL, "hi").await.unwrap().text().await });
+    assert_eq!(text.unwrap(), "Hello");
+    rig.script.reply(Scripted::openai_embeddings(&[&[0.5, 1.0], &[2.0, 4.0]]));
+    let vectors = rig.run(rig.gemini.embed("e", ["a", "b"])).unwrap().vectors;
+    assert_eq!(vectors, [[0.5, 1.0], [2.0, 4.0]]);
+    let list = json!({"object": "list", "data": [{"id": MODEL, "object": "model"}]});
+    rig.script.reply(Scripted::json(200, list.to_string()));
+    assert_eq!(rig.run(rig.gemini.models()).unwrap().len(), 1);
+    let mut chat = rig.gemini.chat(MODEL);
+    rig.script.reply(Scripted::openai_text("Hello"));
+    rig.script.reply(Scripted::openai_text("again"));
+    rig.run(chat.send("hi")).unwrap();
+    rig.run(chat.send("hi")).unwrap();
+    let sent = rig.script.requests();
+    let messages = sent.last().unwrap().json()["messages"].clone();
+    assert_eq!(messages.as_array().unwrap().len(), 3, "{messages}");
+    assert!(sent.iter().all(|request| request.key.is_some()));
+    rig.assert_balanced();
+}
+
+#[test]
+fn typed_json_is_asked_for_by_its_schema() {
+    let rig = rig(1);
+    rig.script.reply(Scripted::openai_text(r#"{"n":3}"#));
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+    let call = rig.gemini.generate_with_schema::<Value>(MODEL, "count", schema.clone());
+    assert_eq!(rig.run(call).unwrap()["n"], 3);
+    let format = &rig.script.requests()[0].json()["response_format"];
+    assert_eq!(format["type"], "json_schema", "{format}");
+    assert_eq!(format["json_schema"]["schema"], schema);
+}
+
+#[test]
+fn a_rate_limit_moves_on_to_the_next_key() {
+    let rig = rig(2);
+    rig.script.reply(Scripted::openai_rate_limited(Duration::from_secs(40)));
+    rig.script.reply(Scripted::openai_text("Hello"));
+    let reply = rig.run(rig.gemini.generate(MODEL, "hi")).unwrap();
+    assert_eq!(account(reply.attempts()).len(), 2);
+    assert_eq!(reply.served_by(), Some("GEMINI_API_KEY_2"));
+}
+
+#[test]
+fn what_only_gemini_has_is_refused_by_name_and_nothing_is_sent() {
+    let rig = rig(1);
+    let errors = [
+        rig.run(rig.gemini.count_tokens(MODEL, "hi")).unwrap_err(),
+        rig.run(rig.gemini.files().upload(Vec::new(), "text/plain")).unwrap_err(),
+        rig.run(rig.gemini.files().get("x")).unwrap_err(),
+        rig.run(rig.gemini.files().list()).unwrap_err(),
+        rig.run(rig.gemini.caches().create(CachedContent::new("m", ["a"]))).unwrap_err(),
+        rig.run(rig.gemini.caches().list()).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(
+            matches!(&error, Error::Setting(text) if text.contains("openai has no")),
+            "{error}"
+        );
+    }
+    assert!(rig.script.requests().is_empty());
+}
+
+#[tokio::test]
+async fn another_provider_has_to_say_where_it_is() {
+    let transport = Arc::new(Script::new());
+    let builder =
+        Gemini::builder().provider(OpenAiApi::new()).transport(transport).keys(common::specs(1));
+    let error = builder.state(StateLocation::None).build().await.unwrap_err();
+    assert!(error.to_string().contains("base URL"), "{error}");
+}
+
+/// Unless its replies say otherwise, and unless the user does.
+#[test]
+fn a_day_ends_at_midnight_utc_elsewhere_and_in_california_for_gemini() {
+    use keywheel::{Gemini, LimitKind};
+
+    let day_ends = |set: fn(keywheel::GeminiBuilder) -> keywheel::GeminiBuilder| {
+        let builder = Gemini::builder()
+            .keys([common::key(1)])
+            .transport(Arc::new(Script::new()))
+            .base_url("http://script.invalid/v1")
+            .state(StateLocation::None)
+            .clock(Arc::new(keywheel::ManualClock::at(at(common::NOON))));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let gemini = runtime.block_on(set(builder).build()).expect("a client");
+        gemini.pool().limits(MODEL);
+        gemini.pool().try_lease(&keywheel::Ask::new(MODEL)).expect("a key").sent();
+        gemini.status().buckets[0].day_ends_at
+    };
+    assert_eq!(common::NOON, "2026-11-29T12:00:00Z");
+    assert_eq!(day_ends(|client| client), at("2026-11-30T08:00:00Z"));
+    assert_eq!(day_ends(|client| client.provider(OpenAiApi::new())), at("2026-11-30T00:00:00Z"));
+    let pacific = |client: keywheel::GeminiBuilder| {
+        let day = keywheel_pool::reset::gemini_pacific_daily_reset();
+        client.reset_strategy(LimitKind::RequestsPerDay, day).provider(OpenAiApi::new())
+    };
+    assert_eq!(day_ends(pacific), at("2026-11-30T08:00:00Z"));
 }
