@@ -46,7 +46,7 @@ pub struct Counters {
     pub input_tokens: u64,
     /// Tokens that were written, thinking included.
     pub output_tokens: u64,
-    /// Vectors that came from the embedding cache, and cost no request.
+    /// Vectors that came from the embedding cache, or were there already when a call was resumed, and cost no request.
     pub cache_hits: u64,
     /// The same by model.
     pub models: BTreeMap<String, ModelCounters>,
