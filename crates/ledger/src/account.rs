@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ErrorKind, LedgerError};
 
-/// The name of an account: an app, a job, a team. 1 to 128 bytes without control characters and
-/// without white space at either end.
+/// The name of an account: an app, a job, a team. 1 to 128 bytes, without control characters and
+/// others that cannot be seen, and without white space at either end. Names are compared byte by
+/// byte: letters that only look alike are different names.
 ///
 /// ```
 /// use keywheel_ledger::AccountId;
@@ -45,12 +46,37 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<Arc<str>, LedgerError
         "is longer than 128 bytes"
     } else if name.chars().any(char::is_control) {
         "has a control character inside"
+    } else if name.chars().any(is_invisible) {
+        "has a character inside that cannot be seen"
     } else if name.trim() != name {
         "has white space at an end"
     } else {
         return Ok(name.into());
     };
     Err(LedgerError::new(ErrorKind::Invalid, format!("{what} {fault}")))
+}
+
+/// Characters without a shape of their own: joiners, marks of direction, tags. With one of them a name
+/// looks like another account's and has a budget of its own.
+const fn is_invisible(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 impl fmt::Debug for AccountId {
@@ -99,5 +125,27 @@ impl Borrow<str> for AccountId {
 impl From<AccountId> for String {
     fn from(account: AccountId) -> Self {
         account.as_str().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_cannot_be_told_from_another_by_eye_is_refused() {
+        let long = "x".repeat(10_000);
+        let names = ["", " a", "a\u{a0}", "a\0", "a\n", &long];
+        for name in names {
+            assert_eq!(AccountId::new(name).unwrap_err().kind(), ErrorKind::Invalid, "{name:?}");
+        }
+        for c in ['\u{200b}', '\u{200d}', '\u{202e}', '\u{feff}', '\u{ad}', '\u{e0041}', '\u{3164}']
+        {
+            let error = AccountId::new(&format!("tri{c}age")).unwrap_err();
+            assert!(error.to_string().contains("cannot be seen"), "{c:?}");
+        }
+        for name in ["triage", "Größe 2", "账户", "a/b:c.d", &"x".repeat(128)] {
+            assert_eq!(AccountId::new(name).unwrap().as_str(), name);
+        }
     }
 }

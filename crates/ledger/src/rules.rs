@@ -237,8 +237,13 @@ impl LedgerRules {
     }
 
     fn unknown(&self, account: &AccountId) -> LedgerError {
-        let known: Vec<_> = self.accounts.keys().map(AccountId::as_str).collect();
-        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        const SHOWN: usize = 10;
+        let known: Vec<_> = self.accounts.keys().map(AccountId::as_str).take(SHOWN).collect();
+        let known = match self.accounts.len().saturating_sub(SHOWN) {
+            _ if known.is_empty() => "none".into(),
+            0 => known.join(", "),
+            more => format!("{} and {more} more", known.join(", ")),
+        };
         LedgerError::new(
             ErrorKind::UnknownAccount,
             format!("there is no account {account}; known: {known}"),

@@ -320,6 +320,13 @@ async fn bad_values_are_told_when_the_ledger_is_opened() {
     let error = ledger.reserve("b", Ask::new("m", 1)).await.unwrap_err();
     assert_eq!(error.to_string(), "there is no account b; known: a");
     assert_eq!(ledger.rows(RowQuery::default()).await.unwrap(), []);
+    // Of thousands, the error names some.
+    let many = (0..1_000).fold(LedgerRules::new(), |rules, i| {
+        rules.account(&format!("project {i:03}"), []).unwrap()
+    });
+    ledger.set_rules(many);
+    let error = ledger.reserve("b", Ask::new("m", 1)).await.unwrap_err().to_string();
+    assert!(error.ends_with(", project 009 and 990 more"), "{error}");
 }
 
 /// The whole over many accounts: each has a cap, and together they have one.
