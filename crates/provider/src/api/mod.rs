@@ -38,7 +38,7 @@ mod safety;
 mod tools;
 mod upload;
 
-pub(crate) use self::{embed::all_finite, json::LossyText};
+pub(crate) use self::{content::STANDARD, embed::all_finite, json::LossyText};
 pub use caches::{CacheExpiry, CachedContent, CachedContentList};
 pub use config::{GenerationConfig, ThinkingConfig, ThinkingLevel};
 pub use content::{
