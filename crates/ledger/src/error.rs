@@ -1,6 +1,6 @@
 //! What can go wrong. Refusals are not errors: see [`Denied`](crate::Denied).
 
-use std::{error::Error, fmt, sync::Arc};
+use std::{error::Error, fmt, path::Path, sync::Arc};
 
 /// Why the ledger could not do what it was asked to. Whatever the kind: nothing was granted, and
 /// nothing may be sent.
@@ -24,6 +24,15 @@ impl LedgerError {
     #[must_use]
     pub fn caused_by(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// The same, with the file in front if it does not name it.
+    pub(crate) fn in_file(mut self, path: &Path) -> Self {
+        let path = path.display().to_string();
+        if !self.what.contains(&path) {
+            self.what = format!("{path}: {}", self.what);
+        }
         self
     }
 

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use keywheel_ledger::{LedgerStore, Row, RowId, RowState};
+use keywheel_ledger::{LedgerStore, Reserving, Row, RowId, RowState};
 use processes::*;
 
 /// How often a process is killed; `KEYWHEEL_KILL_ROUNDS` says more.
@@ -34,7 +34,7 @@ fn process() {
     block_on(load(&file));
 }
 
-/// Reserves and settles for ever, and says what was acknowledged.
+/// Reserves, settles and turns over for ever, and says what was acknowledged.
 async fn load(file: &Path) {
     let store = Arc::new(open(file).await);
     let rules = rules(PLENTY);
@@ -45,11 +45,22 @@ async fn load(file: &Path) {
             for turn in 0.. {
                 let row = reserve(&*store, &rules, 100).await.unwrap().unwrap();
                 say(&format!("reserved {}", row.id));
-                // Some are left open, as a caller leaves them who is never heard of again.
-                if (turn + caller) % 7 != 0 {
-                    let tokens = 40 + (turn + caller) % 100;
-                    settle(&*store, row.id, tokens).await.unwrap();
-                    say(&format!("settled {} {tokens}", row.id));
+                let tokens = 40 + (turn + caller) % 100;
+                match (turn + caller) % 7 {
+                    // As a caller leaves it who is never heard of again.
+                    0 => {}
+                    1 => {
+                        let next = reservation(&rules, 100);
+                        let (_, next) =
+                            store.turn_over(settlement(row.id, tokens), next).await.unwrap();
+                        let Reserving::Granted(next) = next else { panic!("{next:?}") };
+                        say(&format!("settled {} {tokens}", row.id));
+                        say(&format!("reserved {}", next.id));
+                    }
+                    _ => {
+                        settle(&*store, row.id, tokens).await.unwrap();
+                        say(&format!("settled {} {tokens}", row.id));
+                    }
                 }
             }
         });

@@ -111,6 +111,7 @@ fn a_file_that_is_no_ledger_is_refused_and_left_as_it_is() {
         fs::write(&file, &content).unwrap();
         let error = refused(&file);
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{name}: {error}");
+        assert!(error.to_string().contains(file.to_str().unwrap()), "{name}: {error}");
         assert_eq!(fs::read(&file).unwrap(), content, "{name}");
         assert!(!file.with_file_name("ledger.db-wal").exists(), "{name}");
     }

@@ -124,7 +124,8 @@ impl SqliteStore {
         let writing = spawn("keywheel-ledger", {
             let (abandoned, waiting) = (abandoned.clone(), Arc::clone(&waiting));
             move || match open_both(&path, durability, now) {
-                Err(error) => drop(report.send(Err(error))),
+                // Who set the variable that named it may be somebody else.
+                Err(error) => drop(report.send(Err(error.in_file(&path)))),
                 Ok((opened, reading)) => {
                     let storage = opened.storage.clone();
                     let writer = Writer::new(opened, abandoned, waiting);
