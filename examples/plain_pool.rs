@@ -17,14 +17,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     drop(lease); // sent and never reported: it counts
 
     let wait = Some(Duration::from_secs(90));
-    let marked = pool.mark_rate_limited("GEMINI_API_KEY_B", &ask.model, wait).await;
+    let marked = pool.mark_rate_limited("GEMINI_API_KEY_B", &ask.model, wait).await?;
     println!("B      out until {:?}", marked.until);
     for _ in 0..2 {
         let mut lease = pool.try_lease(&ask)?;
         println!("then   {}", lease.label());
         lease.sent();
     }
-    let marked = pool.mark_rate_limited("GEMINI_API_KEY_A", &ask.model, None).await;
+    let marked = pool.mark_rate_limited("GEMINI_API_KEY_A", &ask.model, None).await?;
     println!("A      out until {:?} (a guess: nobody said how long)", marked.until);
     match pool.try_lease(&ask) {
         Ok(lease) => println!("unexpected: {}", lease.label()),

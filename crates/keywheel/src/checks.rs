@@ -58,7 +58,7 @@ async fn pause(clock: &dyn Clock) {
 /// Checks every key whose check is due, and says how many came back into use.
 pub(crate) async fn run_due(inner: &Inner) -> usize {
     let mut returned = 0;
-    for due in inner.pool.due_checks() {
+    for due in inner.pool.due_checks().await {
         let result = check(inner, &due.key).await;
         tracing::debug!(key = %due.fingerprint, label = due.label, ?result, "daily check");
         returned += usize::from(result == CheckResult::Alive);

@@ -58,7 +58,7 @@ pub use keywheel_core::{
 pub use keywheel_pool::{
     Ask, Exhausted, ExhaustedKind, KeySpec, Lease, LimitKind, Limits, MemoryState, Pool,
     PoolBuilder, PoolError, PoolStatus, Reason, ReloadReport, ResetStrategy, Selection, Selector,
-    Source, StateError, StateLocation,
+    Source, StateError, StateLocation, UnknownKey,
     keys::{KeyLoader, KeyNote, KeySource, KeysError, SourceKind},
     reset,
 };

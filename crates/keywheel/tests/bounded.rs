@@ -126,7 +126,7 @@ fn a_key_that_refused_without_being_held_back_is_left_out_by_the_call() {
         let clear = async {
             // The call is on its way now; its answer is still to come.
             assert_eq!(rig.gemini.pool().clear(Selector::All).await, 0);
-            rig.gemini.pool().mark_rate_limited(&label(1), MODEL, None).await;
+            rig.gemini.pool().mark_rate_limited(&label(1), MODEL, None).await.unwrap();
             rig.gemini.pool().clear(Selector::All).await
         };
         let (outcome, cleared) = rig.run(join(call, clear));

@@ -103,8 +103,8 @@ impl PoolBuilder {
         self
     }
 
-    /// Opens the state and builds the pool. A damaged state file is no error: it is kept aside and reported
-    /// in [`Pool::status`].
+    /// Opens the state and builds the pool. A damaged state file is no error: it is kept aside; nor is one that cannot
+    /// be written: the pool works, and forgets. Either is logged as a warning, and stays in [`Pool::status`].
     ///
     /// # Errors
     /// A limit of zero, or two specs of one key that contradict each other.
@@ -114,9 +114,14 @@ impl PoolBuilder {
         check_keys(&keys)?;
         longest.raise(Cause::Billing, crate::cooldown::longest_ms(Cause::Billing));
         longest.raise(Cause::ToolQuota, crate::cooldown::longest_ms(Cause::ToolQuota));
-        let (persister, file, notes) = Persister::open(&location, longest, Arc::clone(&clock));
+        let (persister, file, mut notes) = Persister::open(&location, longest, Arc::clone(&clock));
         let mut table = Table::default();
         let report = table.load(keys, clock.unix_ms());
+        // A pool without keys only looks.
+        if notes.is_empty() && !table.loaded.is_empty() {
+            notes.extend(persister.cannot_write());
+        }
+        notes.iter().for_each(|note| tracing::warn!("{note}"));
         table.notes.extend(report.notes);
         let state = Arc::new(State::new(rules, clock, persister.writer(), table));
         state.take_over(&file);

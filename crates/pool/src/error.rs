@@ -56,6 +56,43 @@ impl fmt::Display for Exhausted {
 
 impl std::error::Error for Exhausted {}
 
+/// No key that is loaded has the label or fingerprint that was named.
+///
+/// What was named is not repeated: people have been seen to name the key itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnknownKey {
+    /// The labels of the first keys that are loaded, at most [`UnknownKey::MOST_LABELS`].
+    pub labels: Vec<String>,
+    /// How many are loaded.
+    pub loaded: usize,
+}
+
+impl UnknownKey {
+    /// The longest list of labels.
+    pub const MOST_LABELS: usize = 8;
+
+    pub(crate) const fn new(labels: Vec<String>, loaded: usize) -> Self {
+        Self { labels, loaded }
+    }
+}
+
+impl fmt::Display for UnknownKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no key has this label or fingerprint; there is ")?;
+        if self.labels.is_empty() {
+            return f.write_str("none");
+        }
+        f.write_str(&self.labels.join(", "))?;
+        match self.loaded.saturating_sub(self.labels.len()) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+impl std::error::Error for UnknownKey {}
+
 /// What kind of "no" an [`Exhausted`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -41,7 +41,7 @@ pub use keywheel_core::{ApiKey, Cause, Effect, Fingerprint, Usage};
 
 pub use ask::Ask;
 pub use builder::PoolBuilder;
-pub use error::{Exhausted, ExhaustedKind, PoolError, Reason, Source};
+pub use error::{Exhausted, ExhaustedKind, PoolError, Reason, Source, UnknownKey};
 pub use keys::KeySpec;
 pub use lease::Lease;
 pub use limits::{LimitSource, Limits};

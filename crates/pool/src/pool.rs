@@ -8,10 +8,10 @@ use tokio::sync::Notify;
 
 use crate::{
     Ask, Exhausted, KeySpec, Lease, PoolBuilder, PoolStatus, ProjectLimits, Refusal, Reported,
-    Selector, StateError,
+    Selector, StateError, UnknownKey,
     core::{Core, Mode, Turn},
     report::From,
-    state::model::ModelPool,
+    state::{keys::Key, model::ModelPool},
     wait::Ticket,
 };
 
@@ -157,7 +157,23 @@ impl Pool {
     /// Marks a key as rate limited for a model: the plain door for people who have no verdict.
     ///
     /// `key` is a label or a fingerprint. Without a `wait` the pool guesses: 1 min, 5 min, 30 min, 2 h, end of
-    /// the quota day, one step each time it proves too short. Nothing happens for an unknown key.
+    /// the quota day, one step each time it proves too short.
+    ///
+    /// ```
+    /// # use keywheel_pool::{ApiKey, KeySpec, Pool, StateLocation};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "KEY_1");
+    /// # let pool = Pool::builder().keys([key]).state(StateLocation::None).build().unwrap();
+    /// let marked = pool.mark_rate_limited("KEY_1", "gemini-3.5-flash", None).await.unwrap();
+    /// assert!(marked.held);
+    /// let mistyped = pool.mark_rate_limited("KEY_l", "gemini-3.5-flash", None).await.unwrap_err();
+    /// assert_eq!(mistyped.to_string(), "no key has this label or fingerprint; there is KEY_1");
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`UnknownKey`]: nothing was marked. Also when a reload has taken the key away.
     ///
     /// # Cancel safety
     /// Everything is taken when this is called; dropping the future loses nothing.
@@ -166,10 +182,10 @@ impl Pool {
         key: &str,
         model: &str,
         wait: Option<Duration>,
-    ) -> impl Future<Output = Reported> + Send + use<> {
+    ) -> impl Future<Output = Result<Reported, UnknownKey>> + Send + use<> {
         let wait = wait.map_or(Wait::Ladder, Wait::Stated);
         let refusal = Refusal::new([Effect::new(Scope::Bucket, Cause::UnspecifiedQuota, wait)]);
-        let found = self.core.state.table().find(key);
+        let found = self.core.state.table().known(key);
         let done = found.map(|key| {
             let now_ms = self.core.state.clock.unix_ms();
             let model = self.core.state.model(&model.into(), now_ms);
@@ -185,14 +201,13 @@ impl Pool {
             };
             self.core.report(&from, &refusal, |_| {})
         });
-        let known = done.is_some();
-        let done = done.unwrap_or_default();
-        let durable = self.core.commit(done.changed);
+        let durable = self.core.commit(done.as_ref().is_ok_and(|done| done.changed));
         let core = Arc::clone(&self.core);
         async move {
-            let persisted = durable.await && known;
+            let done = done?;
+            let persisted = durable.await;
             drop(core);
-            Reported { persisted, until: done.until, held: done.held }
+            Ok(Reported { persisted, until: done.until, held: done.held })
         }
     }
 
@@ -238,21 +253,27 @@ impl Pool {
     /// Quarantined keys whose daily free check (`GET models`, which costs no quota) is due. Each is named once:
     /// whoever asks runs the check and tells [`check_result`](Self::check_result).
     ///
-    /// Other processes on the same state file learn of it within 250 ms. Two that ask at the very same moment may
-    /// both run a check, which does no harm.
-    #[must_use]
-    pub fn due_checks(&self) -> Vec<DueCheck> {
-        let now_ms = self.core.state.clock.unix_ms();
-        let due = self.core.state.table().due_checks(now_ms);
-        if !due.is_empty() {
-            self.core.persister.mark_dirty();
+    /// Of several processes on one state file, one has each check: it is claimed in the file first. Without a file
+    /// that can be written, each runs its own; rather twice than never.
+    ///
+    /// # Cancel safety
+    /// Dropped while the claim is written, the check is due again in an hour.
+    pub fn due_checks(&self) -> impl Future<Output = Vec<DueCheck>> + Send + use<> {
+        let core = Arc::clone(&self.core);
+        let now_ms = core.state.clock.unix_ms();
+        let due = core.state.table().due_checks(core.persister.writer(), now_ms);
+        let claimed = core.commit(!due.is_empty());
+        async move {
+            claimed.await;
+            let table = core.state.table();
+            let check = |key: Arc<Key>| DueCheck {
+                fingerprint: key.key.fingerprint(),
+                label: key.label.as_ref().into(),
+                key: key.key.clone(),
+            };
+            let ours = |key: &Arc<Key>| table.has_check(key, core.persister.writer());
+            due.into_iter().filter(ours).map(check).collect()
         }
-        let check = |key: Arc<crate::state::keys::Key>| DueCheck {
-            fingerprint: key.key.fingerprint(),
-            label: key.label.as_ref().into(),
-            key: key.key.clone(),
-        };
-        due.into_iter().map(check).collect()
     }
 
     /// What a free check found. Nothing happens for a key that is not quarantined, or unknown.

@@ -61,7 +61,7 @@ impl Core {
         let mut model = self.state.enter(&pool, now_ms);
         let set = model.set;
         let Some(index) = model.find_bucket(quota_project) else { return false };
-        if !model.buckets[index as usize].withdraw(cause, &set) {
+        if !model.buckets[index as usize].withdraw(cause, &set, now_ms) {
             return false;
         }
         model.mark(index);

@@ -121,7 +121,7 @@ impl Stuck {
     async fn assert_nothing_is_spent(self) {
         let Self { pool, lock, .. } = self;
         // Whatever the writer had in its hands by now it gives up with this: half a second.
-        assert!(!pool.mark_rate_limited("KEY_1", "other", None).await.persisted);
+        assert!(!pool.mark_rate_limited("KEY_1", "other", None).await.unwrap().persisted);
         drop(lock);
         // The writer takes its time after a failure.
         pool.flush().await.unwrap();
@@ -139,6 +139,22 @@ async fn dropping_lease_while_an_exploration_is_claimed_gives_the_claim_back() {
     assert_eq!(stuck.explored(), 0);
     assert!(stuck.pool.status().waiting.is_empty());
     stuck.assert_nothing_is_spent().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_is_given_back_while_it_is_written_is_not_spent() {
+    let stuck = Stuck::new().await;
+    let leasing = stuck.explore(Ask::new(MODEL));
+    // For the writer to have the claim in its hands, and no patience yet to lose. If it has not, this proves nothing.
+    std::thread::sleep(seconds(1) / 20);
+    drop(leasing);
+    let Stuck { pool, lock, .. } = stuck;
+    drop(lock);
+    pool.flush().await.unwrap();
+    pool.flush().await.unwrap();
+    for _ in 0..3 {
+        assert!(pool.lease(Ask::new(MODEL)).await.unwrap().is_exploration());
+    }
 }
 
 #[tokio::test]

@@ -89,6 +89,32 @@ async fn clock_forward_a_day_and_back_never_panics_and_never_strands() {
 }
 
 #[tokio::test]
+async fn clock_forward_a_day_and_back_keeps_the_counts_of_today() {
+    let fixture = Fixture::with("2026-11-29T22:30:00Z", |builder| {
+        let limits = keywheel_pool::Limits { rpd: Some(4), ..Default::default() };
+        builder.keys(keys(1)).limits("*", limits)
+    });
+    let requests = || fixture.pool.status().buckets[0].day.requests;
+    for _ in 0..3 {
+        fixture.serve();
+    }
+    fixture.clock.set(at("2026-11-30T22:30:00Z"));
+    fixture.serve();
+    assert_eq!(requests(), 1);
+    fixture.clock.set(at("2026-11-29T22:31:00Z"));
+    assert_eq!(requests(), 3);
+    fixture.serve();
+    assert!(fixture.lease().is_err(), "four are a day's");
+    // Others hear the same of the file.
+    fixture.pool.flush().await.unwrap();
+    let other = open(&fixture.clock, &fixture.state, |builder| builder.keys(keys(1)));
+    assert_eq!(other.status().buckets[0].day.requests, 4);
+    // What the wrong clock counted for tomorrow is not tomorrow's.
+    fixture.clock.set(at("2026-11-30T22:30:00Z"));
+    assert_eq!(requests(), 0);
+}
+
+#[tokio::test]
 async fn clock_at_the_ends_of_time_never_panics() {
     let fixture = Fixture::new(2, "2026-11-29T22:30:00Z");
     for moment in [i64::MIN, i64::MIN / 2, -1, 0, 1, i64::MAX / 2, i64::MAX] {
@@ -212,7 +238,7 @@ async fn the_next_free_check_goes_back_with_the_clock() {
     let fixture = Fixture::new(1, "2027-11-29T22:30:00Z");
     fixture.refuse(&dead()).await;
     fixture.clock.set(at("2026-11-29T22:30:00Z"));
-    assert!(fixture.pool.due_checks().is_empty());
+    assert!(fixture.pool.due_checks().await.is_empty());
     fixture.advance(seconds(24 * 3_600));
-    assert_eq!(fixture.pool.due_checks().len(), 1);
+    assert_eq!(fixture.pool.due_checks().await.len(), 1);
 }

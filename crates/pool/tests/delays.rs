@@ -36,7 +36,8 @@ async fn a_delay_of_zero_still_waits() {
         assert!((1_000..=1_000).contains(&wait), "{cause}: {wait}");
     }
     let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
-    let reported = fixture.pool.mark_rate_limited("KEY_1", MODEL, Some(Duration::ZERO)).await;
+    let reported =
+        fixture.pool.mark_rate_limited("KEY_1", MODEL, Some(Duration::ZERO)).await.unwrap();
     assert_eq!(reported.until, Some(fixture.now() + seconds(1)));
 }
 
@@ -148,11 +149,11 @@ async fn a_users_strategy_replaces_the_default_without_a_change_to_the_pool() {
 async fn a_shorter_wait_never_cuts_a_longer_one_that_holds() {
     let fixture = Fixture::new(1, "2026-11-29T20:00:00Z");
     let mark = |wait| fixture.pool.mark_rate_limited("KEY_1", MODEL, wait);
-    let long = mark(Some(seconds(18 * 3_600))).await.until;
+    let long = mark(Some(seconds(18 * 3_600))).await.unwrap().until;
     assert_eq!(long, Some(at("2026-11-30T14:00:00Z")));
     for wait in [Some(seconds(5)), None] {
         fixture.advance(seconds(1));
-        assert_eq!(mark(wait).await.until, long, "{wait:?}");
+        assert_eq!(mark(wait).await.unwrap().until, long, "{wait:?}");
     }
     // An answer that was on its way, for the quota project.
     let money = |wait| {
@@ -195,4 +196,18 @@ async fn a_spent_budget_is_looked_at_hourly_and_at_the_first_of_the_month_at_the
         let until = fixture.refuse(&Refusal::new([effect])).await.until.unwrap();
         assert!(until >= at(again) && until <= at(again) + seconds(5), "{now}: {until}");
     }
+}
+
+#[tokio::test]
+async fn a_label_that_no_key_has_is_said_and_marks_nothing() {
+    let fixture = Fixture::new(10, "2026-11-29T12:00:00Z");
+    let pool = &fixture.pool;
+    let unknown = pool.mark_rate_limited("AQ.EXAMPLE-key-1", MODEL, None).await.unwrap_err();
+    let said = unknown.to_string();
+    assert!(said.ends_with("KEY_7, KEY_8 and 2 more") && !said.contains("AQ."), "{said}");
+    assert!(pool.status().buckets.iter().all(|bucket| bucket.ready));
+    // A reload may have taken the key away meanwhile.
+    pool.reload([]);
+    let unknown = pool.mark_rate_limited("KEY_1", MODEL, None).await.unwrap_err();
+    assert!(unknown.to_string().ends_with("there is none"), "{unknown}");
 }

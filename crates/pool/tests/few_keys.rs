@@ -94,7 +94,7 @@ async fn a_denied_quota_project_takes_all_its_keys_with_it() {
     }
     // By hand only: no check is due, ever.
     fixture.advance(seconds(40 * 86_400));
-    assert!(fixture.pool.due_checks().is_empty());
+    assert!(fixture.pool.due_checks().await.is_empty());
     assert_eq!(fixture.pool.clear(Selector::QuotaProject("p".into())).await, 1);
     let served: std::collections::BTreeSet<_> = (0..6).map(|_| fixture.serve()).collect();
     assert_eq!(served.len(), 3);
@@ -105,22 +105,26 @@ async fn a_quarantined_key_is_checked_once_a_day_and_comes_back_alive() {
     // https://github.com/QuantumNous/new-api/issues/3537
     let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
     fixture.refuse(&dead()).await;
-    assert!(fixture.pool.due_checks().is_empty(), "it was refused a moment ago");
+    assert!(fixture.pool.due_checks().await.is_empty(), "it was refused a moment ago");
     fixture.advance(seconds(86_400));
-    let due = fixture.pool.due_checks();
+    let due = fixture.pool.due_checks().await;
     assert_eq!(due[0].label, "KEY_1");
-    assert!(fixture.pool.due_checks().is_empty(), "claimed once");
+    assert!(fixture.pool.due_checks().await.is_empty(), "claimed once");
     let other = open(&fixture.clock, &fixture.state, |builder| builder.keys(keys(1)));
-    assert!(other.due_checks().is_empty(), "by all processes together");
+    assert!(other.due_checks().await.is_empty(), "by all pools together");
 
     fixture.pool.check_result(due[0].fingerprint, CheckResult::Unknown);
     fixture.advance(seconds(3_600));
-    assert_eq!(fixture.pool.due_checks().len(), 1, "a check that failed is due again in an hour");
+    assert_eq!(
+        fixture.pool.due_checks().await.len(),
+        1,
+        "a check that failed is due again in an hour"
+    );
     let dead = CheckResult::StillDead(Cause::ExpiredKey);
     fixture.pool.check_result(due[0].fingerprint, dead);
     assert!(fixture.lease().is_err());
     fixture.advance(seconds(86_400));
-    assert_eq!(fixture.pool.due_checks().len(), 1);
+    assert_eq!(fixture.pool.due_checks().await.len(), 1);
     fixture.pool.check_result(due[0].fingerprint, CheckResult::Alive);
     fixture.serve();
     let fixture = fixture.restart(|builder| builder.keys(keys(1)));

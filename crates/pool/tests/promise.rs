@@ -163,7 +163,7 @@ fn pool_on(clock: Arc<RuntimeClock>) -> Pool {
 #[tokio::test(start_paused = true)]
 async fn waiters_on_a_clock_that_follows_real_time_are_woken_by_it() {
     let pool = pool_on(RuntimeClock::begin());
-    let reported = pool.mark_rate_limited("KEY_1", MODEL, Some(seconds(3))).await;
+    let reported = pool.mark_rate_limited("KEY_1", MODEL, Some(seconds(3))).await.unwrap();
     let until = reported.until.unwrap();
     let lease = pool.lease(Ask::new(MODEL)).await.unwrap();
     let late = pool.clock().now() - until;

@@ -114,6 +114,17 @@ fn read_only_folder_blocks_nobody_and_is_reported() {
     eventually("written once it can be", || pool.status().state.ok);
 }
 
+/// A folder in which nobody, root included, can make anything.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_cannot_be_made_is_told_at_the_start() {
+    let pool = pool(Path::new("/proc/keywheel-test/pool.json"));
+    let state = pool.status().state;
+    let [note] = &state.notes[..] else { panic!("{:?}", state.notes) };
+    assert!(note.contains("/proc/keywheel-test/pool.json cannot be written: "), "{note}");
+    assert!(note.ends_with("what is learned now is lost at the next restart"), "{note}");
+}
+
 #[test]
 fn a_damaged_file_is_kept_aside_and_reported_and_the_pool_starts_empty() {
     let (_folder, file) = folder();

@@ -174,6 +174,9 @@ pub enum KeyNote {
     Malformed(Place),
     /// Holds keys, and other users of the machine can read it.
     ReadableByOthers(Place),
+    /// Keys are sent to this host by plain `http`, and it is neither this machine nor in its own network. The loader
+    /// never says so: whoever sends does.
+    SentInTheClear(String),
 }
 
 impl Display for KeyNote {
@@ -208,6 +211,10 @@ impl Display for KeyNote {
             Self::ReadableByOthers(place) => write!(
                 f,
                 "{place} holds keys and can be read by other users of this machine; chmod 600 keeps them out"
+            ),
+            Self::SentInTheClear(host) => write!(
+                f,
+                "keys are sent to {host} by plain http, where everybody on the way can read them; use https"
             ),
         }
     }

@@ -51,7 +51,7 @@ pub(crate) struct Changes {
 pub(crate) struct Told {
     /// When what was told before was collected: whatever was set since is news.
     pub(crate) before: At,
-    /// When these changes were collected, which is when their clears were made; `None`: now.
+    /// When these changes were collected; `None`: now.
     pub(crate) now: Option<At>,
 }
 
@@ -81,9 +81,9 @@ pub(crate) struct KeyChange {
 pub(crate) struct Standing {
     /// How often it was cleared, as far as this pool knows.
     pub(crate) generation: u64,
-    /// It was cleared since the last collect: whatever the file says of earlier generations is
-    /// void, even if the file's generation is higher than ours.
-    pub(crate) cleared: bool,
+    /// When it was cleared, if since the last collect: whatever the file says of before is void, even
+    /// if the file's generation is higher than ours.
+    pub(crate) cleared: Option<At>,
     /// Cooldowns of this generation.
     pub(crate) cooldowns: Vec<(Cause, CooldownEntry)>,
     /// Quarantine of this generation.
@@ -96,7 +96,7 @@ pub(crate) struct BucketChange {
     /// How often it was cleared, as far as this pool knows.
     pub(crate) generation: u64,
     /// As [`Standing::cleared`].
-    pub(crate) cleared: bool,
+    pub(crate) cleared: Option<At>,
     /// Cooldowns of this generation.
     pub(crate) cooldowns: Vec<(Cause, CooldownEntry)>,
     /// What this writer used in the current day.

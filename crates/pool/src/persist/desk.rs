@@ -162,11 +162,13 @@ impl Desk {
         }
     }
 
-    /// The flush did not succeed and will be tried again.
-    pub(super) fn fail(&self, fault: &dyn Display, now_ms: i64) {
+    /// The flush did not succeed and will be tried again. True when it is the first in a row.
+    pub(super) fn fail(&self, fault: &dyn Display, now_ms: i64) -> bool {
         let mut state = self.lock();
+        let is_first = state.health.failing_since.is_none();
         state.health.failing_since.get_or_insert(from_unix_ms(now_ms));
         state.health.error = Some(fault.to_string());
+        is_first
     }
 
     /// Tells the owner; the latest are kept.

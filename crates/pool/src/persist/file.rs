@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::{
     format::{StateFile, VERSION},
     layout,
+    lock::open as open_lock,
     record::Room,
 };
 use crate::durable::{self, Raw, missing_is_none};
@@ -109,6 +110,15 @@ impl Files {
     /// When it is not there and cannot be made.
     pub(super) fn make_folder(&self) -> io::Result<()> {
         durable::make_folder(&self.path)
+    }
+
+    /// Makes what every write needs first: the folder, and the file to lock in it.
+    ///
+    /// # Errors
+    /// When they are not there and cannot be made.
+    pub(super) fn try_to_write(&self) -> io::Result<()> {
+        self.make_folder()?;
+        open_lock(&self.lock()).map(drop)
     }
 
     /// Which version of the file is there; `None`: none.

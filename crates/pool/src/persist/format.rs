@@ -124,6 +124,8 @@ record! {
             detail: Option<Box<str>>,
             /// When the next free check is due; whoever takes the check moves this on first.
             next_check_at: Option<At>,
+            /// The writer that took the last one: the first to get the lock.
+            checked_by: Option<Box<str>>,
         }
     }
 }

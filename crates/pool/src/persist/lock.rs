@@ -116,7 +116,8 @@ pub(super) enum Sign {
     Missing,
 }
 
-fn open(path: &Path) -> io::Result<File> {
+/// Opens the file to lock, made if need be.
+pub(super) fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false);
     #[cfg(unix)]

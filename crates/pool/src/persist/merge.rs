@@ -5,9 +5,9 @@
 //! 1. Every writer stores its own absolute counts; only it changes them. The use of a bucket is the
 //!    sum.
 //! 2. A cooldown of a higher generation replaces those of a lower one; only a clear raises the
-//!    generation. What a writer met after a clear of which it has not heard holds all the same.
+//!    generation. What anybody met after a clear holds all the same, whichever was written first.
 //! 3. Within a generation, one cooldown per cause, and the later `available_at` wins.
-//! 4. A day's exploration belongs to whoever wrote first.
+//! 4. A day's exploration, and a free check that is due, belong to whoever wrote first.
 //! 5. The two latest days are kept: by the clock of another process, today may be over.
 //! 6. What the file has and a change does not mention stays.
 
@@ -24,7 +24,7 @@ use super::{
         Quarantine, StateFile,
     },
     time::At,
-    words::{Small, Vocabulary},
+    words::Vocabulary,
 };
 
 /// `base` with the changes of `writer`.
@@ -38,14 +38,15 @@ pub(crate) fn merge(mut base: StateFile, ours: &Changes, writer: &str, now_ms: i
         entry.project.clone_from(&change.project);
         entry.seen_at = Some(At(now_ms));
         entry.proved_free_at = entry.proved_free_at.max(change.proved_free_at);
-        merge_key_standing(entry, &change.standing, ours.told, now_ms);
+        merge_key_standing(entry, &change.standing, ours.told, (writer, now_ms));
     }
     for (project, standing) in &ours.projects {
         let entry = base.projects.entry((&**project).into()).or_default();
         let clears = (&mut entry.generation, &mut entry.cleared_at);
         let taken = Taken::of(clears, standing.generation, standing.cleared, ours.told, now_ms);
         merge_cooldowns(&mut entry.cooldowns, &standing.cooldowns, taken);
-        merge_quarantine(&mut entry.quarantine, standing.quarantine.as_ref(), taken);
+        let quarantine = standing.quarantine.as_ref();
+        merge_quarantine(&mut entry.quarantine, quarantine, taken, (writer, now_ms));
     }
     for (bucket, change) in &ours.buckets {
         let entry = base.buckets.entry(bucket.clone()).or_default();
@@ -74,7 +75,8 @@ pub(crate) fn loses_news(base: &StateFile, ours: &Changes, heard: &StateFile, no
         let there = heard.map(|quarantine| quarantine.since);
         ours.is_some_and(|it| lost(cleared_at, it.since) && there != Some(it.since))
     };
-    let behind = |ours: &Standing, generation| !ours.cleared && ours.generation < generation;
+    let behind =
+        |ours: &Standing, generation| ours.cleared.is_none() && ours.generation < generation;
     ours.keys.iter().any(|(fingerprint, KeyChange { standing, .. })| {
         let Some(entry) = base.keys.get(fingerprint) else { return false };
         let (at, heard) = (entry.cleared_at, heard.keys.get(fingerprint));
@@ -92,7 +94,7 @@ pub(crate) fn loses_news(base: &StateFile, ours: &Changes, heard: &StateFile, no
     }) || ours.buckets.iter().any(|(key, change)| {
         let Some(entry) = base.buckets.get(key) else { return false };
         let heard = heard.buckets.get(key).map(|entry| &entry.cooldowns);
-        !change.cleared
+        change.cleared.is_none()
             && change.generation < entry.generation
             && lost_any(entry.cleared_at, &change.cooldowns, heard)
     })
@@ -106,11 +108,13 @@ pub(crate) fn combine(older: Changes, newer: Changes) -> Changes {
     }
     let mut out = older;
     combine_by(&mut out.keys, newer.keys, |old, new| {
-        new.standing.cleared |= old.standing.cleared;
+        new.standing.cleared = new.standing.cleared.max(old.standing.cleared);
     });
-    combine_by(&mut out.projects, newer.projects, |old, new| new.cleared |= old.cleared);
+    combine_by(&mut out.projects, newer.projects, |old, new| {
+        new.cleared = new.cleared.max(old.cleared);
+    });
     combine_by(&mut out.buckets, newer.buckets, |old, new| {
-        new.cleared |= old.cleared;
+        new.cleared = new.cleared.max(old.cleared);
         // A claim on an exploration that is not in the newer day was given back.
         if new.day.is_none() {
             new.day.clone_from(&old.day);
@@ -140,8 +144,9 @@ fn combine_by<K: Ord + Clone, C>(
 /// Whose cooldowns hold after a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Taken {
-    /// Ours alone: a clear stands between the file's and ours.
-    Ours,
+    /// Ours: a clear stands between the file's and ours. Of the file's, what was set later than the
+    /// first moment, which is that of our clear, and no later than the second.
+    Ours(Option<(At, At)>),
     /// Both.
     Both,
     /// The file's, and of ours what came after the clear that we have not heard of: set later than
@@ -154,21 +159,23 @@ impl Taken {
     fn of(
         (generation, cleared_at): (&mut u64, &mut Option<At>),
         ours: u64,
-        cleared: bool,
+        cleared: Option<At>,
         told: Told,
         now_ms: i64,
     ) -> Self {
-        let raised = if cleared {
+        let raised = if cleared.is_some() {
             // Our copy may be old: whoever clears means what is in the file now, however often that
             // was cleared.
             ours.max(generation.saturating_add(1))
         } else {
             ours
         };
-        if cleared || raised > *generation {
+        if cleared.is_some() || raised > *generation {
             *generation = raised;
-            *cleared_at = Some(told.now.unwrap_or(At(now_ms)));
-            return Self::Ours;
+            let at = cleared.or(told.now).unwrap_or(At(now_ms));
+            *cleared_at = (*cleared_at).max(Some(at));
+            // The lock may have been long in coming: what others met since is not what was cleared.
+            return Self::Ours(cleared.map(|at| (at, At(now_ms))));
         }
         if raised == *generation {
             return Self::Both;
@@ -179,10 +186,22 @@ impl Taken {
     /// Whether what was set at `since` on our side holds.
     fn takes(self, since: At) -> bool {
         match self {
-            Self::Ours | Self::Both => true,
-            Self::Newer((after, until)) => after < since && since <= until,
+            Self::Ours(_) | Self::Both => true,
+            Self::Newer(span) => is_within(span, since),
         }
     }
+
+    /// Whether what was set at `since` in the file holds.
+    fn leaves(self, since: At) -> bool {
+        match self {
+            Self::Ours(span) => span.is_some_and(|span| is_within(span, since)),
+            Self::Both | Self::Newer(_) => true,
+        }
+    }
+}
+
+fn is_within((after, until): (At, At), since: At) -> bool {
+    after < since && since <= until
 }
 
 /// When news must have been set to come after a clear.
@@ -194,17 +213,15 @@ fn span_of_news(cleared_at: Option<At>, told: Told, now_ms: i64) -> (At, At) {
     (cleared_at.unwrap_or(At(i64::MAX)).max(told_before), At(now_ms))
 }
 
-fn merge_key_standing(entry: &mut KeyEntry, ours: &Standing, told: Told, now_ms: i64) {
+fn merge_key_standing(entry: &mut KeyEntry, ours: &Standing, told: Told, by: (&str, i64)) {
     let clears = (&mut entry.generation, &mut entry.cleared_at);
-    let taken = Taken::of(clears, ours.generation, ours.cleared, told, now_ms);
+    let taken = Taken::of(clears, ours.generation, ours.cleared, told, by.1);
     merge_cooldowns(&mut entry.cooldowns, &ours.cooldowns, taken);
-    merge_quarantine(&mut entry.quarantine, ours.quarantine.as_ref(), taken);
+    merge_quarantine(&mut entry.quarantine, ours.quarantine.as_ref(), taken, by);
 }
 
 fn merge_cooldowns(base: &mut Cooldowns, ours: &[(Cause, CooldownEntry)], taken: Taken) {
-    if taken == Taken::Ours {
-        *base = Small::default();
-    }
+    base.retain(|_, there| taken.leaves(there.since));
     for (cause, cooldown) in ours.iter().filter(|(_, cooldown)| taken.takes(cooldown.since)) {
         match base.find_mut(cause.word()) {
             None => base.insert((*cause).into(), cooldown.clone()),
@@ -223,21 +240,29 @@ fn lasts_longer(ours: &CooldownEntry, there: &CooldownEntry) -> bool {
     end(ours) > end(there)
 }
 
-fn merge_quarantine(base: &mut Option<Box<Quarantine>>, ours: Option<&Quarantine>, taken: Taken) {
-    if taken == Taken::Ours {
-        *base = None;
-    }
+fn merge_quarantine(
+    base: &mut Option<Box<Quarantine>>,
+    ours: Option<&Quarantine>,
+    taken: Taken,
+    (writer, now_ms): (&str, i64),
+) {
+    *base = base.take().filter(|there| taken.leaves(there.since));
     let Some(ours) = ours.filter(|ours| taken.takes(ours.since)) else { return };
     let Some(there) = base else {
         *base = Some(Box::new(ours.clone()));
         return;
     };
-    let next_check_at = there.next_check_at.max(ours.next_check_at);
+    // A check that is not due any more is somebody else's, or done.
+    let claims = |quarantine: &Quarantine| quarantine.checked_by.as_deref() == Some(writer);
+    let too_late = claims(ours) && !claims(there) && there.next_check_at > Some(At(now_ms));
+    let later = if too_late || there.next_check_at > ours.next_check_at { &**there } else { ours };
+    let (next_check_at, checked_by) = (later.next_check_at, later.checked_by.clone());
     if weight(ours) > weight(there) {
         let extra = std::mem::take(&mut there.extra);
         **there = Quarantine { extra, ..ours.clone() };
     }
     there.next_check_at = next_check_at;
+    there.checked_by = checked_by;
 }
 
 /// What only a hand can clear outweighs what a check may clear; then the later one.
@@ -295,6 +320,10 @@ fn merge_day(entry: &mut BucketEntry, ours: &DayChange, writer: &str) {
     if ours.explore && !there.explored {
         there.explored = true;
         there.explored_by = Some(writer.into());
+    } else if !ours.explore && there.explored_by.as_deref() == Some(writer) {
+        // Given back while it was written: nobody sent anything.
+        there.explored = false;
+        there.explored_by = None;
     }
 }
 

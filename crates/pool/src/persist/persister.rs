@@ -15,6 +15,7 @@ use super::{
     book::{Book, new_writer},
     bounds::Waits,
     changes::{Shared, Told},
+    file::Files,
     format::{StateFile, VERSION},
     location,
     merge::{loses_news, merge},
@@ -77,6 +78,15 @@ impl Persister {
         let file = Arc::clone(book.known());
         let place = Place::File(Box::new(Writer::new(book, health, Arc::clone(&clock))));
         (Self { writer, clock, path: Some(path), place }, file, notes)
+    }
+
+    /// Says now what every write would say later. Makes the folder and the file to lock, as the first write would.
+    #[must_use]
+    pub(crate) fn cannot_write(&self) -> Option<StateNote> {
+        let path = self.path.as_ref()?;
+        let error = Files::new(path.clone()).try_to_write().err()?;
+        let fault = format!("cannot be written: {error}");
+        Some(StateNote::Unusable { path: Some(path.clone()), fault })
     }
 
     /// Begins to write. Before, `mark_dirty` is remembered, and `commit` waits for it.

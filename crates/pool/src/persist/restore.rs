@@ -32,7 +32,7 @@ pub(super) fn own_part(known: &StateFile, writer: &str) -> Changes {
 
 fn standing(generation: u64, cooldowns: &Cooldowns, quarantine: Option<&Quarantine>) -> Standing {
     let quarantine = quarantine.cloned();
-    Standing { generation, cleared: false, cooldowns: all(cooldowns), quarantine }
+    Standing { generation, cleared: None, cooldowns: all(cooldowns), quarantine }
 }
 
 fn bucket(entry: &BucketEntry, writer: &str) -> BucketChange {
@@ -51,7 +51,7 @@ fn bucket(entry: &BucketEntry, writer: &str) -> BucketChange {
     let minute = entry.minute.as_ref().and_then(|minute| minute.by.find(writer));
     BucketChange {
         generation: entry.generation,
-        cleared: false,
+        cleared: None,
         cooldowns: all(&entry.cooldowns),
         day,
         minute: minute.cloned().unwrap_or_default(),

@@ -165,7 +165,10 @@ impl Run {
                 // Waiting for the lock is no work to rest from.
                 let waited = matches!(trouble, Trouble::Locked);
                 self.pace.failed(if waited { ended } else { began }, ended);
-                self.desk.fail(&trouble, self.clock.unix_ms());
+                // Others may hold the lock for a moment; a disk that says no has something to tell.
+                if self.desk.fail(&trouble, self.clock.unix_ms()) && !waited {
+                    tracing::warn!("the state is not on disk: {trouble}; it is tried again");
+                }
                 self.look();
             }
         }

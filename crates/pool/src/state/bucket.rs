@@ -98,8 +98,8 @@ pub(crate) struct Bucket {
     pub(crate) place: Place,
     pub(crate) in_ring: bool,
     pub(crate) dirty: bool,
-    /// Cleared since the state file was last told.
-    pub(crate) cleared: bool,
+    /// When it was cleared, if since the state file was last told.
+    pub(crate) cleared_ms: Option<i64>,
     /// As the state file knows it: raised by every clear, whoever cleared.
     pub(crate) generation: u64,
     /// How often it was cleared since this pool began: what was leased before the last clear is old news.
@@ -112,6 +112,8 @@ pub(crate) struct Bucket {
     pub(crate) held: Amount,
     pub(crate) window: Window,
     pub(crate) day: Day,
+    /// The one before, if it was used: a clock that went ahead comes back to it.
+    day_before: Option<Box<Day>>,
     pub(crate) limits: Effective,
     pub(crate) learned: Learned,
     /// At most one per cause; those that ended stay, to know later what was refused before they began.
@@ -139,7 +141,7 @@ impl Bucket {
             place: Place::Out,
             in_ring: false,
             dirty: false,
-            cleared: false,
+            cleared_ms: None,
             generation: 0,
             clears: 0,
             clear_told: false,
@@ -148,6 +150,7 @@ impl Bucket {
             held: Amount::default(),
             window: Window::default(),
             day: Day { span, own_span: false, own, others, explored: Explored::No },
+            day_before: None,
             limits,
             learned,
             cooldowns: Vec::new(),
@@ -309,7 +312,7 @@ impl Bucket {
     pub(crate) fn clear(&mut self, set: &Limits, now_ms: i64) {
         self.generation = self.generation.saturating_add(1);
         self.clears = self.clears.wrapping_add(1);
-        self.cleared = true;
+        self.cleared_ms = Some(now_ms);
         self.cooldowns.clear();
         self.trouble = None;
         // A day that is full by a learned limit would stay out in spite of the clear.
@@ -323,14 +326,14 @@ impl Bucket {
     }
 
     /// Takes one cooldown back. What else holds it back stays, and is told to the state file anew.
-    pub(crate) fn withdraw(&mut self, cause: Cause, set: &Limits) -> bool {
+    pub(crate) fn withdraw(&mut self, cause: Cause, set: &Limits, now_ms: i64) -> bool {
         let Some(place) = self.cooldowns.iter().position(|known| known.cause == cause) else {
             return false;
         };
         self.cooldowns.remove(place);
         self.cooldowns.iter_mut().for_each(|known| known.unsaved = true);
         self.generation = self.generation.saturating_add(1);
-        self.cleared = true;
+        self.cleared_ms = Some(now_ms);
         self.trouble = None;
         self.refresh(set);
         true
@@ -550,8 +553,16 @@ impl Bucket {
             self.day.span = span;
             return;
         }
+        let same = |day: &Day| day.span.end_ms == span.end_ms && day.span.date == span.date;
+        let returns = self.day_before.take().filter(|day| same(day));
         let (own, others) = (Amount::default(), Amount::default());
-        self.day = Day { span, own_span, own, others, explored: Explored::No };
+        let fresh = Day { span, own_span, own, others, explored: Explored::No };
+        let ended = std::mem::replace(&mut self.day, returns.map_or(fresh, |day| *day));
+        // What a clock that was ahead counted for tomorrow is not tomorrow's.
+        let is_over = ended.span.end_ms <= self.day.span.end_ms;
+        if is_over && (ended.used() != Amount::default() || ended.explored != Explored::No) {
+            self.day_before = Some(Box::new(ended));
+        }
     }
 }
 

@@ -32,7 +32,7 @@ impl State {
         let now_ms = self.clock.unix_ms();
         {
             let mut table = self.table();
-            if read_table(&mut table, file, now_ms) {
+            if read_table(&mut table, file, &self.writer, now_ms) {
                 self.roster_changed(&table);
             }
             // Buckets of quota projects that are not loaded are kept, too: a reload may bring the keys back.
@@ -128,8 +128,8 @@ impl Shared for State {
 }
 
 fn change_of(bucket: &mut Bucket, now_ms: i64) -> BucketChange {
-    let cleared = std::mem::take(&mut bucket.cleared);
-    bucket.clear_told |= cleared;
+    let cleared = bucket.cleared_ms.take().map(At);
+    bucket.clear_told |= cleared.is_some();
     let active = bucket.cooldowns.iter_mut().filter(|known| known.is_active(now_ms));
     let cooldowns = active.map(told).collect();
     let minute =
@@ -204,10 +204,15 @@ fn read_bucket(model: &mut Model, index: u32, entry: &BucketEntry, writer: &str,
     if let Some(day) = entry.day_of((bucket.day.span.date, own)) {
         let others = day.others(writer);
         bucket.day.others = Amount::new(others.requests, others.tokens);
-        if day.explored {
-            let ours = day.explored_by.as_deref() == Some(writer);
-            bucket.day.explored = if ours { Explored::Ours } else { Explored::Others };
-        }
+        let ours = day.explored_by.as_deref() == Some(writer);
+        bucket.day.explored = match bucket.day.explored {
+            // Given back while the claim was written: the file will hear of it.
+            Explored::No if day.explored && ours => Explored::No,
+            _ if day.explored && ours => Explored::Ours,
+            _ if day.explored => Explored::Others,
+            Explored::Others => Explored::No,
+            own => own,
+        };
     }
     let minute = entry.minute.iter().flat_map(|minute| minute.others(writer));
     let entries = minute.map(|Use(at, requests, tokens)| Entry {
@@ -281,8 +286,8 @@ fn collect_table(table: &mut Table, changes: &mut Changes) {
 }
 
 fn standing_of(stand: &mut Stand) -> Standing {
-    let cleared = std::mem::take(&mut stand.cleared);
-    stand.clear_told |= cleared;
+    let cleared = stand.cleared_ms.take().map(At);
+    stand.clear_told |= cleared.is_some();
     Standing {
         generation: stand.generation,
         cleared,
@@ -292,13 +297,14 @@ fn standing_of(stand: &mut Stand) -> Standing {
             since: At(known.since_ms),
             detail: (!known.detail.is_empty()).then(|| known.detail.as_str().into()),
             next_check_at: known.next_check_ms.map(At),
+            checked_by: known.checked_by.clone(),
             ..Quarantine::default()
         }),
     }
 }
 
 /// True when a key or quota project died or came back to life.
-fn read_table(table: &mut Table, file: &StateFile, now_ms: i64) -> bool {
+fn read_table(table: &mut Table, file: &StateFile, writer: &str, now_ms: i64) -> bool {
     let mut changed = false;
     for (fingerprint, entry) in &file.keys {
         let row = table.keys.entry(*fingerprint).or_default();
@@ -308,6 +314,7 @@ fn read_table(table: &mut Table, file: &StateFile, now_ms: i64) -> bool {
             entry.generation,
             &entry.cooldowns,
             entry.quarantine.as_deref(),
+            (writer, now_ms),
         );
         if news {
             if let Some(key) = &row.key {
@@ -325,6 +332,7 @@ fn read_table(table: &mut Table, file: &StateFile, now_ms: i64) -> bool {
             entry.generation,
             &entry.cooldowns,
             entry.quarantine.as_deref(),
+            (writer, now_ms),
         );
         if news {
             table.settle_project(name);
@@ -339,6 +347,7 @@ fn read_stand(
     generation: u64,
     cooldowns: &Cooldowns,
     quarantine: Option<&Quarantine>,
+    (writer, now_ms): (&str, i64),
 ) -> bool {
     if generation < stand.generation {
         return false;
@@ -366,7 +375,7 @@ fn read_stand(
     if let Some(theirs) = quarantine.and_then(quarantined) {
         match &mut stand.quarantine {
             Some(known) if !super::table::outweighs(&theirs, Some(known)) => {
-                known.next_check_ms = known.next_check_ms.max(theirs.next_check_ms);
+                known.hear_of_checks(&theirs, writer, now_ms);
             }
             quarantine => *quarantine = Some(theirs),
         }
@@ -383,5 +392,6 @@ fn quarantined(entry: &Quarantine) -> Option<Quarantined> {
         since_ms: entry.since.ms(),
         detail: entry.detail.as_deref().unwrap_or_default().into(),
         next_check_ms: entry.next_check_at.map(At::ms),
+        checked_by: entry.checked_by.clone(),
     })
 }

@@ -9,7 +9,7 @@ use keywheel_core::{Cause, Fingerprint, Release, Tier};
 
 use super::keys::{Key, Project};
 use crate::{
-    KeySpec, ReloadReport,
+    KeySpec, ReloadReport, UnknownKey,
     cooldown::{self, Cooldown},
 };
 
@@ -79,8 +79,8 @@ pub(crate) struct ProjectRow {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stand {
     pub(crate) generation: u64,
-    /// Cleared since the state file was last told.
-    pub(crate) cleared: bool,
+    /// When it was cleared, if since the state file was last told.
+    pub(crate) cleared_ms: Option<i64>,
     /// A clear was told to the state file, which may count its generation otherwise.
     pub(crate) clear_told: bool,
     pub(crate) cooldowns: Vec<Cooldown>,
@@ -93,13 +93,26 @@ pub(crate) struct Quarantined {
     pub(crate) since_ms: i64,
     pub(crate) detail: String,
     pub(crate) next_check_ms: Option<i64>,
+    /// The writer that runs the last check that was due, until the next one is.
+    pub(crate) checked_by: Option<Box<str>>,
 }
 
 impl Quarantined {
     pub(crate) fn new(cause: Cause, now_ms: i64, detail: String) -> Self {
         let checked = cause.release() == Some(Release::DailyCheck);
         let next_check_ms = checked.then_some(now_ms.saturating_add(CHECK_EVERY_MS));
-        Self { cause, since_ms: now_ms, detail, next_check_ms }
+        Self { cause, since_ms: now_ms, detail, next_check_ms, checked_by: None }
+    }
+
+    /// Takes over what the state file says of the next check. A check of `writer` that is not in the file yet was
+    /// taken from somebody who was faster, if one is under way or was done.
+    pub(crate) fn hear_of_checks(&mut self, theirs: &Self, writer: &str, now_ms: i64) {
+        let mine = |known: &Self| known.checked_by.as_deref() == Some(writer);
+        let taken = mine(self) && !mine(theirs) && theirs.next_check_ms > Some(now_ms);
+        if taken || theirs.next_check_ms > self.next_check_ms {
+            self.next_check_ms = theirs.next_check_ms;
+            self.checked_by.clone_from(&theirs.checked_by);
+        }
     }
 }
 
@@ -109,9 +122,9 @@ impl Stand {
         self.quarantine.is_some() || self.cooldowns.iter().any(|known| known.is_active(now_ms))
     }
 
-    pub(crate) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self, now_ms: i64) {
         self.generation = self.generation.saturating_add(1);
-        self.cleared = true;
+        self.cleared_ms = Some(now_ms);
         self.cooldowns.clear();
         self.quarantine = None;
     }
@@ -226,6 +239,14 @@ impl Table {
         found.map(Arc::clone)
     }
 
+    /// As [`find`](Self::find), with an error that names those there are.
+    pub(crate) fn known(&self, name: &str) -> Result<Arc<Key>, UnknownKey> {
+        self.find(name).ok_or_else(|| {
+            let labels = self.loaded.iter().map(|key| key.label.as_ref().into());
+            UnknownKey::new(labels.take(UnknownKey::MOST_LABELS).collect(), self.loaded.len())
+        })
+    }
+
     /// Puts a key out of use. True when it was in use, or the new cause outweighs the old.
     pub(crate) fn quarantine_key(&mut self, fingerprint: Fingerprint, why: Quarantined) -> bool {
         let row = self.keys.entry(fingerprint).or_default();
@@ -277,10 +298,10 @@ impl Table {
         }
     }
 
-    /// Keys whose free check is due. Each is claimed for an hour: whoever checks says more by then, or somebody
-    /// else checks again. The moment of the next check only ever moves on, so that processes agree on it; it is
-    /// no lock, so two processes may check at the same moment.
-    pub(crate) fn due_checks(&mut self, now_ms: i64) -> Vec<Arc<Key>> {
+    /// Keys whose free check is due. Each is claimed by `writer` for an hour: whoever checks says more by then, or
+    /// somebody else checks again. The claim holds once the state file has it, see
+    /// [`has_check`](Self::has_check).
+    pub(crate) fn due_checks(&mut self, writer: &str, now_ms: i64) -> Vec<Arc<Key>> {
         let mut due = Vec::new();
         for key in &self.loaded {
             let fingerprint = key.key.fingerprint();
@@ -299,6 +320,7 @@ impl Table {
                     continue;
                 }
                 quarantine.next_check_ms = Some(now_ms.saturating_add(CHECK_AGAIN_MS));
+                quarantine.checked_by = Some(writer.into());
                 if of_project {
                     self.dirty_projects.insert(Arc::clone(&key.project.name));
                 } else {
@@ -311,6 +333,16 @@ impl Table {
         due
     }
 
+    /// True while the check of `key`, or of its quota project, is `writer`'s.
+    pub(crate) fn has_check(&self, key: &Key, writer: &str) -> bool {
+        let row = self.keys.get(&key.key.fingerprint()).map(|row| &row.standing);
+        let project = self.projects.get(&key.project.name).map(|row| &row.standing);
+        row.into_iter().chain(project).any(|stand| {
+            let quarantine = stand.quarantine.as_ref();
+            quarantine.is_some_and(|known| known.checked_by.as_deref() == Some(writer))
+        })
+    }
+
     /// A key was checked: the next check is due in a day, or in an hour if the check itself failed.
     pub(crate) fn checked(&mut self, key: &Key, found_dead: bool, now_ms: i64) {
         let wait_ms = if found_dead { CHECK_EVERY_MS } else { CHECK_AGAIN_MS };
@@ -319,11 +351,13 @@ impl Table {
         let row = self.keys.get_mut(&fingerprint).map(|row| &mut row.standing);
         if let Some(quarantine) = row.and_then(|stand| stand.quarantine.as_mut()) {
             quarantine.next_check_ms = quarantine.next_check_ms.map(|_| next_ms);
+            quarantine.checked_by = None;
             self.dirty_keys.insert(fingerprint);
         }
         let row = self.projects.get_mut(&key.project.name).map(|row| &mut row.standing);
         if let Some(quarantine) = row.and_then(|stand| stand.quarantine.as_mut()) {
             quarantine.next_check_ms = quarantine.next_check_ms.map(|_| next_ms);
+            quarantine.checked_by = None;
             self.dirty_projects.insert(Arc::clone(&key.project.name));
         }
     }
@@ -335,7 +369,7 @@ impl Table {
         if let Some(row) = self.keys.get_mut(&fingerprint)
             && row.standing.can_be_cleared(now_ms)
         {
-            row.standing.clear();
+            row.standing.clear(now_ms);
             key.was_cleared();
             self.dirty_keys.insert(fingerprint);
             self.settle_key(fingerprint);
@@ -350,7 +384,7 @@ impl Table {
         if !row.standing.can_be_cleared(now_ms) {
             return false;
         }
-        row.standing.clear();
+        row.standing.clear(now_ms);
         row.project.was_cleared();
         self.dirty_projects.insert(Arc::clone(name));
         self.settle_project(name);

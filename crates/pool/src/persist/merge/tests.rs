@@ -62,7 +62,7 @@ fn bucket_change() -> impl Strategy<Value = BucketChange> {
     )
         .prop_map(|(generation, cooldowns, day, minute, limits, boundary)| BucketChange {
             generation,
-            cleared: false,
+            cleared: None,
             cooldowns: cooldowns.into_iter().map(|(cause, at)| (cause, cooldown(at))).collect(),
             day,
             minute: minute
@@ -90,12 +90,13 @@ fn apply(base: StateFile, history: &[(&str, Changes)]) -> StateFile {
 }
 
 /// Who was first is the one thing in which order matters.
-fn without_who_explored(mut file: StateFile) -> StateFile {
+/// Who was first has it, and may give it back before others ask.
+fn without_exploration(mut file: StateFile) -> StateFile {
     file.buckets
         .values_mut()
         .flat_map(|it| [&mut it.day, &mut it.day_before])
         .flatten()
-        .for_each(|day| day.explored_by = None);
+        .for_each(|day| (day.explored, day.explored_by) = (false, None));
     file
 }
 
@@ -111,7 +112,7 @@ proptest! {
         let base = apply(StateFile::empty(), &base);
         let ab = apply(base.clone(), &[("wa", a.clone()), ("wb", b.clone())]);
         let ba = apply(base, &[("wb", b), ("wa", a)]);
-        prop_assert_eq!(without_who_explored(ab), without_who_explored(ba));
+        prop_assert_eq!(without_exploration(ab), without_exploration(ba));
     }
 
     #[test]
@@ -124,7 +125,7 @@ proptest! {
     fn a_generation_never_falls_and_a_clear_always_raises_it(
         base in history(), mut ours in bucket_change(), cleared: bool
     ) {
-        ours.cleared = cleared;
+        ours.cleared = cleared.then_some(At(NOW));
         let base = apply(StateFile::empty(), &base);
         let before = base.bucket("p", "m").map_or(0, |bucket| bucket.generation);
         let (generation, cooldowns) = (ours.generation, ours.cooldowns.clone());
@@ -136,6 +137,7 @@ proptest! {
             prop_assert!(after.generation > before);
         }
         if cleared || generation > before {
+            // Nothing in the file is later than the clear.
             let named = |cause: Cause| cooldowns.iter().any(|(other, _)| *other == cause);
             prop_assert!(after.cooldowns.known().all(|(cause, _)| named(cause)));
         }
@@ -194,7 +196,7 @@ proptest! {
             let change = &mut ours.buckets[0].1;
             change.day.as_mut().unwrap().tokens = tokens;
             change.generation = generation;
-            change.cleared = index == 1;
+            change.cleared = (index == 1).then_some(At(at));
             change.cooldowns = vec![(Cause::PerDayRequests, cooldown(0))];
             change.minute = vec![Use(At(at), requests, tokens)];
             file = merge(file, &ours, writer, at);
@@ -230,6 +232,7 @@ fn explores(day: u32) -> Changes {
 
 fn cools(generation: u64, cleared: bool, ends: &[i64]) -> Changes {
     let cooldowns = ends.iter().map(|end| (Cause::PerDayRequests, cooldown(*end))).collect();
+    let cleared = cleared.then_some(At(NOW));
     let change = BucketChange { generation, cleared, cooldowns, ..BucketChange::default() };
     only(change)
 }
@@ -301,14 +304,84 @@ fn a_cleared_bucket_is_remembered_so_that_an_old_copy_cannot_bring_its_cooldown_
 
 #[test]
 fn what_could_not_be_written_is_not_lost_under_what_came_after() {
-    let first = apply_change(explores(30), |change| change.cleared = true);
+    let first = apply_change(explores(30), |change| change.cleared = Some(At(NOW)));
     let both = combine(first, cools(3, false, &[5]));
     let (_, change) = &both.buckets[0];
-    assert!(change.cleared && change.day.as_ref().unwrap().explore);
+    assert!(change.cleared.is_some() && change.day.as_ref().unwrap().explore);
     assert_eq!(change.cooldowns.len(), 1);
 }
 
 fn apply_change(mut changes: Changes, change: impl Fn(&mut BucketChange)) -> Changes {
     changes.buckets.iter_mut().for_each(|(_, bucket)| change(bucket));
     changes
+}
+
+/// Another process reports while whoever clears waits for the lock.
+#[test]
+fn what_was_met_after_a_clear_holds_whichever_was_written_first() {
+    let met_at = |since: i64| {
+        let entry = CooldownEntry { since: At(NOW + since), ..cooldown(8) };
+        let change = BucketChange {
+            cooldowns: vec![(Cause::PerDayRequests, entry)],
+            ..BucketChange::default()
+        };
+        only(change)
+    };
+    let clear = only(BucketChange {
+        generation: 1,
+        cleared: Some(At(NOW + 10)),
+        ..BucketChange::default()
+    });
+    for (since, holds) in [(9, false), (10, false), (11, true), (20, true), (21, false)] {
+        let file = merge(StateFile::empty(), &met_at(since), "wa", NOW + 20);
+        let file = merge(file, &clear, "wb", NOW + 20);
+        let bucket = file.bucket("p", "m").unwrap();
+        assert_eq!(bucket.cooldowns.len(), usize::from(holds), "met at {since}");
+        assert_eq!((bucket.generation, bucket.cleared_at), (1, Some(At(NOW + 10))));
+    }
+}
+
+#[test]
+fn an_exploration_given_back_while_it_was_written_is_given_back_in_the_file_too() {
+    let explored = |file: &StateFile| file.bucket("p", "m").unwrap().day.clone().unwrap().explored;
+    let file = apply(StateFile::empty(), &[("wa", explores(30)), ("wb", used(1))]);
+    assert!(explored(&file), "nobody gives back what is another's");
+    let file = apply(file, &[("wa", used(0))]);
+    assert!(!explored(&file));
+    let file = apply(file, &[("wb", explores(30)), ("wa", used(0))]);
+    assert!(explored(&file));
+}
+
+#[test]
+fn of_two_who_want_a_check_that_is_due_the_first_under_the_lock_has_it() {
+    let fingerprint = keywheel_core::Fingerprint::of("AQ.EXAMPLE-key-1");
+    let told = |next: i64, checked_by: Option<&str>| {
+        let quarantine = Quarantine {
+            cause: Cause::ExpiredKey.into(),
+            since: At(NOW - 100),
+            next_check_at: Some(At(NOW + next)),
+            checked_by: checked_by.map(Box::from),
+            ..Quarantine::default()
+        };
+        let standing = Standing { quarantine: Some(quarantine), ..Standing::default() };
+        let keys = vec![(fingerprint, KeyChange { standing, ..KeyChange::default() })];
+        Changes { keys, ..Changes::default() }
+    };
+    let next = |file: &StateFile| {
+        let quarantine = file.keys[&fingerprint].quarantine.clone().unwrap();
+        (quarantine.next_check_at.unwrap().ms() - NOW, quarantine.checked_by)
+    };
+    let due = merge(StateFile::empty(), &told(0, None), "wa", NOW - 100);
+    let claimed = merge(due, &told(60, Some("wa")), "wa", NOW);
+    // A moment later, and its hour would be over later, too.
+    let file = merge(claimed.clone(), &told(61, Some("wb")), "wb", NOW + 1);
+    assert_eq!(next(&file), (60, Some("wa".into())));
+    // Whoever has it tells what came of it; who comes late then has nothing to do.
+    let done = merge(file, &told(1_000, None), "wa", NOW + 2);
+    let file = merge(done, &told(62, Some("wb")), "wb", NOW + 2);
+    assert_eq!(next(&file), (1_000, None));
+    // Who took it and told nothing, loses it when it is due again.
+    let file = merge(claimed, &told(120, Some("wb")), "wb", NOW + 60);
+    let file = merge(file, &told(60, Some("wa")), "wa", NOW + 61);
+    assert_eq!(next(&file), (120, Some("wb".into())));
 }

@@ -129,7 +129,7 @@ fn a_clear_reaches_the_other_pools_and_stays() {
     let old = cooled(Cause::PerDayRequests, 60_000);
     assert!(one.commit(old.clone()));
     two.hears(|file| has(file, Cause::PerDayRequests));
-    assert!(two.commit(BucketChange { generation: 1, cleared: true, ..BucketChange::default() }));
+    assert!(two.commit(clear(&SystemClock, 1)));
     one.hears(|file| file.bucket("p", "m").is_some_and(|bucket| bucket.generation == 1));
     // One has not taken it in yet and writes its old cooldown once more.
     one.commit(old);
@@ -159,8 +159,7 @@ fn a_cooldown_met_after_a_clear_of_which_its_pool_has_not_heard_holds() {
         clock.advance(Duration::from_millis(1));
         assert!(two.commit(old.clone()));
         clock.advance(Duration::from_millis(2));
-        let clear = BucketChange { generation: 1, cleared: true, ..BucketChange::default() };
-        assert!(one.commit(clear));
+        assert!(one.commit(clear(&clock, 1)));
         // Two tells its old copy again, then what it met since.
         assert!(two.commit(old));
         assert!(!has(&three(&clock), Cause::PerDayRequests));
@@ -168,6 +167,12 @@ fn a_cooldown_met_after_a_clear_of_which_its_pool_has_not_heard_holds() {
         assert!(two.commit(met()));
         assert!(has(&three(&clock), Cause::PerDayRequests));
     }
+}
+
+/// A clear that is made now.
+fn clear(clock: &dyn Clock, generation: u64) -> BucketChange {
+    let cleared = Some(At(clock.unix_ms()));
+    BucketChange { generation, cleared, ..BucketChange::default() }
 }
 
 /// A cooldown that is met now.
@@ -191,7 +196,7 @@ fn a_cooldown_cleared_before_it_was_in_the_file_is_not_reported_as_persisted() {
     let available_at = Some(At(now_ms + 60_000));
     let entry = CooldownEntry { available_at, since: At(now_ms), ..CooldownEntry::default() };
     clock.advance(Duration::from_millis(1));
-    assert!(one.commit(BucketChange { generation: 1, cleared: true, ..BucketChange::default() }));
+    assert!(one.commit(clear(&clock, 1)));
     let early = BucketChange { cooldowns: vec![(Cause::PerDayRequests, entry)], ..used(1) };
     assert!(!two.commit(early));
     assert!(!has(&read(&path), Cause::PerDayRequests));
@@ -201,12 +206,37 @@ fn a_cooldown_cleared_before_it_was_in_the_file_is_not_reported_as_persisted() {
     assert!(one.commit(BucketChange { generation: 1, ..heard.clone() }));
     two.hears(|file| has(file, Cause::PerDayTokens));
     clock.advance(Duration::from_millis(1));
-    assert!(one.commit(BucketChange { generation: 2, cleared: true, ..BucketChange::default() }));
+    assert!(one.commit(clear(&clock, 2)));
     clock.advance(Duration::from_millis(1));
     let mut both = met(&clock, Cause::PerDayRequests);
     both.cooldowns.extend(heard.cooldowns);
     assert!(two.commit(BucketChange { generation: 1, ..both }));
     assert!(has(&read(&path), Cause::PerDayRequests) && !has(&read(&path), Cause::PerDayTokens));
+}
+
+#[test]
+fn a_cooldown_met_after_a_clear_that_waits_for_the_lock_is_not_cleared_with_the_rest() {
+    for _ in 0..8 {
+        let (_folder, path) = folder();
+        let clock = ManualClock::at(Utc::now());
+        let location = StateLocation::File(path.clone());
+        let [one, two] = [(); 2].map(|()| Desk::on(&location, Arc::new(clock.clone())));
+        assert!(one.commit(met(&clock, Cause::PerDayRequests)));
+        clock.advance(Duration::from_millis(1));
+        let lock = path.with_file_name("pool.json.lock");
+        let lock = Lock::take(&lock, Duration::from_secs(5), || false).unwrap().unwrap();
+        two.say(clear(&clock, 1));
+        let cleared = two.persister.commit();
+        clock.advance(Duration::from_millis(1));
+        one.say(met(&clock, Cause::PerDayTokens));
+        let reported = one.persister.commit();
+        clock.advance(Duration::from_millis(1));
+        // Now one of them is first.
+        drop(lock);
+        assert!(block_on(reported) && block_on(cleared));
+        let file = read(&path);
+        assert!(has(&file, Cause::PerDayTokens) && !has(&file, Cause::PerDayRequests));
+    }
 }
 
 #[test]
