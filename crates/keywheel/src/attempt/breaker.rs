@@ -28,7 +28,7 @@ const MOST_JITTER: i64 = 250;
 /// The longest wait that a reply may ask for.
 const LONGEST_STATED_MS: i64 = 600_000;
 
-/// More models than anybody uses: what is remembered of those that fail is bounded.
+/// More models than anybody uses. If as many fail, the next one is not remembered, and asked like any other.
 const MOST_MODELS: usize = 1_000;
 
 /// What is known of one model. Pure: time and jitter come in.
@@ -210,6 +210,9 @@ impl Breakers {
             Outcome::Failed(_) => {
                 if models.len() >= MOST_MODELS && !models.contains_key(model) {
                     models.retain(|_, breaker| !breaker.is_forgettable(now_ms));
+                    if models.len() >= MOST_MODELS {
+                        return;
+                    }
                 }
                 let breaker = models.entry(Arc::clone(model)).or_default();
                 let before = breaker.clone();

@@ -12,6 +12,9 @@ use std::{
 /// What half of the free tier's answers take, as reported in October 2026 (median of 14 calls: about 5 s).
 const USUAL_MS: i64 = 5_000;
 
+/// More models than anybody uses; of others little is assumed.
+const MOST_MODELS: usize = 1_000;
+
 /// The answer times of every model that was asked.
 #[derive(Debug, Default)]
 pub(crate) struct Paces(Mutex<HashMap<Arc<str>, Pace>>);
@@ -20,10 +23,12 @@ impl Paces {
     /// Takes note of an answer that took `took_ms`.
     pub(crate) fn observe(&self, model: &Arc<str>, took_ms: i64) {
         let took_ms = took_ms.max(0);
-        self.lock()
-            .entry(Arc::clone(model))
-            .and_modify(|pace| pace.observe(took_ms))
-            .or_insert_with(|| Pace::first(took_ms));
+        let mut models = self.lock();
+        if let Some(pace) = models.get_mut(model) {
+            pace.observe(took_ms);
+        } else if models.len() < MOST_MODELS {
+            models.insert(Arc::clone(model), Pace::first(took_ms));
+        }
     }
 
     /// Until when a call of `model` may wait for a key, if it is to be answered by `deadline_ms`.
@@ -112,6 +117,15 @@ mod tests {
         let (paces, model) = paces(&[90_000; 10]);
         assert_eq!(paces.latest_start_ms(&model, 0, 10_000), 5_000);
         assert_eq!(paces.latest_start_ms(&model, 10_000, 10_000), 10_000);
+    }
+
+    #[test]
+    fn names_without_end_do_not_fill_the_memory() {
+        let paces = Paces::default();
+        (0..2_000).for_each(|number| paces.observe(&format!("m{number}").into(), 1_000));
+        assert_eq!(paces.lock().len(), MOST_MODELS);
+        paces.observe(&"m0".into(), 90_000);
+        assert!(paces.lock()["m0"].mean_ms > 1_000, "those that are known go on learning");
     }
 
     #[test]

@@ -35,6 +35,19 @@ fn five_failures_in_a_row_shut_it_and_four_do_not() {
 }
 
 #[test]
+fn names_without_end_do_not_fill_the_memory() {
+    let clock = Arc::new(keywheel_core::ManualClock::at(chrono::DateTime::UNIX_EPOCH));
+    let breakers = Breakers::new(clock, 1);
+    for number in 0..2_000 {
+        let model: Arc<str> = format!("m{number}").into();
+        breakers.enter(&model).expect("it never failed").tell(FAILED);
+    }
+    assert_eq!(breakers.lock().len(), MOST_MODELS);
+    assert!(matches!(breakers.gate("m0", 0), Gate::ShutUntil(_)));
+    assert_eq!(breakers.gate("m1999", 0), Gate::Open, "asked like any other");
+}
+
+#[test]
 fn failures_far_apart_are_no_row() {
     let mut breaker = Breaker::default();
     for minute in 0..100 {
