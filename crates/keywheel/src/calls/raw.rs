@@ -44,6 +44,10 @@ const REPEATABLE_VERBS: [&str; 6] = [
     "predict",
 ];
 
+/// Routes whose bodies name the model that is asked: OpenAI's, and Google's Interactions.
+const NAMING_ROUTES: [&str; 6] =
+    ["chat", "embeddings", "completions", "responses", "images", "interactions"];
+
 impl Gemini {
     /// Any call of the API, as it is: with failover, and counted like all others. The whole reply is read.
     ///
@@ -110,7 +114,8 @@ pub struct Raw {
 call_options!(Raw);
 
 impl Raw {
-    /// The model whose quota it draws on. Defaults to the one in its path, or in the body of an OpenAI-style call.
+    /// The model whose quota it draws on. Defaults to the one in its path, or in the body of an OpenAI-style call or of an
+    /// interaction.
     pub fn bucket(mut self, model: impl Into<Arc<str>>) -> Self {
         self.bucket = Some(bare(model.into()));
         self
@@ -237,7 +242,7 @@ impl Target {
                 // Counting costs no quota of the model.
                 target.model = (verb != "countTokens").then_some(model);
             }
-        } else if matches!(route, "chat" | "embeddings" | "completions" | "responses" | "images") {
+        } else if NAMING_ROUTES.contains(&route) {
             target.model = named_model(&call.body).map(bare);
         }
         target
@@ -397,6 +402,7 @@ mod tests {
         assert_eq!(of("/upload/v1beta/files", ""), (false, bucket("api:files"), 1));
         let chat = r#"{"model":"models/m"}"#;
         assert_eq!(of("/v1beta/openai/chat/completions", chat), (true, bucket("m"), 1));
+        assert_eq!(of("/v1beta/interactions", chat), (true, bucket("m"), 1));
         assert_eq!(of("chat/completions", "no JSON"), (false, bucket("api:chat"), 1));
     }
 
