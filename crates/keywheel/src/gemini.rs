@@ -2,10 +2,10 @@
 
 mod call;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{borrow::Cow, path::Path, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use keywheel_core::Clock;
+use keywheel_core::{Clock, scrub::scrub};
 use keywheel_pool::{
     Exhausted, Pool, PoolStatus,
     keys::{KeyNote, KeySource},
@@ -325,8 +325,12 @@ impl Gemini {
 /// Google's own prefix of model names.
 pub(crate) const COLLECTION: &str = "models/";
 
-/// The model under its shorter name, so that its quota is not kept twice.
+/// The model under its shorter name, so that its quota is not kept twice. A key in its place, as when two arguments
+/// are exchanged, is taken out: names of models stand in errors, spans and files.
 pub(crate) fn bare(model: Arc<str>) -> Arc<str> {
+    if let Cow::Owned(without_key) = scrub(&model, &[]) {
+        return without_key.into();
+    }
     match model.strip_prefix(COLLECTION) {
         Some(name) => name.into(),
         None => model,

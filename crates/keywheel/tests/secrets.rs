@@ -204,6 +204,34 @@ fn check(key: &ApiKey, what: &str, echo: Scripted, call: fn(&Rig) -> String) {
     assert_clean(&format!("{what}, the log"), &log.text(), key);
 }
 
+#[test]
+fn a_key_in_the_place_of_a_model_is_told_nowhere_and_nothing_is_sent() {
+    for key in keys().into_iter().take(2) {
+        let (log, _guard) = Log::start(tracing::Level::TRACE);
+        let memory = MemoryState::new();
+        let state = StateLocation::Memory(memory.clone());
+        let rig = Rig::built(1, |pool| pool.state(state), |client| client);
+        rig.script.otherwise(|_| Scripted::text("Hello"));
+        let model = key.expose();
+        let faults = [
+            rig.run(rig.gemini.generate(model, "hi")).unwrap_err(),
+            rig.run(rig.gemini.generate(format!("models/{model}"), "hi")).unwrap_err(),
+            rig.run(rig.gemini.stream(model, "hi")).unwrap_err(),
+            rig.run(rig.gemini.embed(model, "hi")).unwrap_err(),
+            rig.run(rig.gemini.count_tokens(model, "hi")).unwrap_err(),
+            rig.run(rig.gemini.files().get(model)).unwrap_err(),
+        ];
+        assert!(rig.script.requests().is_empty(), "something was sent");
+        rig.run(rig.gemini.flush()).unwrap();
+        let said: String = faults.iter().map(|fault| all_of(fault)).collect();
+        let said = said + &log.text();
+        let kept = memory.json() + &printed(&rig.gemini.status()) + &printed(&rig.gemini);
+        for (what, text) in [("errors and the log", said), ("the state", kept)] {
+            assert_clean(what, &text, &key);
+        }
+    }
+}
+
 /// Sockets, the HTTP client's own logs, and a state file on disk.
 #[test]
 fn a_suspended_key_that_google_repeats_is_nowhere_on_disk_nor_in_the_log() {
