@@ -29,11 +29,13 @@ pub struct ChatStream<'a> {
     message: Option<Content>,
     events: GeminiStream,
     answer: Vec<Part>,
+    /// Text that came in pieces after the last of those, and becomes one part.
+    text: String,
 }
 
 impl<'a> ChatStream<'a> {
     pub(super) const fn new(chat: &'a mut Chat, message: Content, events: GeminiStream) -> Self {
-        Self { chat, message: Some(message), events, answer: Vec::new() }
+        Self { chat, message: Some(message), events, answer: Vec::new(), text: String::new() }
     }
 
     /// The next part; `None` after a whole answer, which is in the history then.
@@ -63,6 +65,24 @@ impl<'a> ChatStream<'a> {
     }
 }
 
+impl ChatStream<'_> {
+    /// Adds a part to the answer. Texts that came in pieces become one; what holds anything else, such as a signature,
+    /// is kept byte for byte.
+    fn take(&mut self, part: &Part) {
+        if let Some(text) = plain(part) {
+            return self.text.push_str(text);
+        }
+        self.end_text();
+        self.answer.push(part.clone());
+    }
+
+    fn end_text(&mut self) {
+        if !self.text.is_empty() {
+            self.answer.push(Part::from_text(std::mem::take(&mut self.text)));
+        }
+    }
+}
+
 impl Stream for ChatStream<'_> {
     type Item = Result<GenerateResponse, Error>;
 
@@ -72,13 +92,14 @@ impl Stream for ChatStream<'_> {
         match &event {
             Some(Ok(event)) => {
                 let parts = event.content().into_iter().flat_map(|content| &content.parts);
-                parts.for_each(|part| join(&mut this.answer, part));
+                parts.for_each(|part| this.take(part));
             }
             Some(Err(_)) => this.message = None,
             None => {
                 if let Some(message) = this.message.take()
                     && this.events.degraded().is_none()
                 {
+                    this.end_text();
                     let answer = Content::model(std::mem::take(&mut this.answer));
                     this.chat.remember(vec![message], Some(&answer));
                 }
@@ -100,18 +121,6 @@ impl fmt::Debug for ChatStream<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChatStream").field("events", &self.events).finish_non_exhaustive()
     }
-}
-
-/// Adds a part to an answer. Texts that came in pieces become one; what holds anything else, such as a signature, is
-/// kept byte for byte.
-fn join(answer: &mut Vec<Part>, part: &Part) {
-    if let Some(last) = answer.last_mut()
-        && let (Some(before), Some(more)) = (plain(last), plain(part))
-    {
-        *last = Part::from_text(format!("{before}{more}"));
-        return;
-    }
-    answer.push(part.clone());
 }
 
 /// The text of a part that has nothing else.
