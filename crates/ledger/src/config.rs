@@ -3,7 +3,7 @@
 mod section;
 
 use std::{
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -79,29 +79,74 @@ impl LedgerConfig {
     pub fn from_toml(text: &str) -> Result<Self, LedgerError> {
         read(text, "the ledger's configuration")
     }
+
+    /// The same, for those who tell the faults in their own way.
+    ///
+    /// ```
+    /// use keywheel_ledger::LedgerConfig;
+    ///
+    /// let faults = LedgerConfig::parse("[ledger]\nzone = 3\ncap = 5").unwrap_err();
+    /// assert_eq!((faults[0].line, faults[0].column), (2, 8));
+    /// assert!(faults[1].what.starts_with("ledger.cap: is not a setting"));
+    /// ```
+    ///
+    /// # Errors
+    /// Everything that is wrong, in the order of the text; never empty.
+    pub fn parse(text: &str) -> Result<Self, Vec<ConfigFault>> {
+        // What Windows editors put before the first line.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let faults = Faults::new(text);
+        let config = match DeTable::parse(text) {
+            Ok(table) => {
+                let mut whole = Section::whole(table.into_inner(), &faults);
+                let own = if whole.has("ledger") { whole.table("ledger") } else { Some(whole) };
+                own.map(ledger)
+            }
+            Err(error) => {
+                // Not the error's own `Display`: it quotes the line.
+                let at = error.span().map_or(0, |span| span.start);
+                faults.add(at, error.message().trim_end().replace('\n', ", "));
+                None
+            }
+        };
+        let faults = faults.take();
+        config.filter(|_| faults.is_empty()).ok_or(faults)
+    }
 }
 
-/// Reads `text`, which is called `name` in faults.
-fn read(text: &str, name: &str) -> Result<LedgerConfig, LedgerError> {
-    // What Windows editors put before the first line.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let faults = Faults::new(text);
-    let config = match DeTable::parse(text) {
-        Ok(table) => {
-            let mut whole = Section::whole(table.into_inner(), &faults);
-            if whole.has("ledger") { whole.table("ledger") } else { Some(whole) }.map(ledger)
-        }
-        Err(error) => {
-            // Not the error's own `Display`: it quotes the line.
-            let at = error.span().map_or(0, |span| span.start);
-            faults.add(at, error.message().trim_end().replace('\n', ", "));
-            None
-        }
-    };
-    match (config, faults.told(name)) {
-        (Some(config), None) => Ok(config),
-        (_, told) => Err(LedgerError::new(ErrorKind::Invalid, told.unwrap_or_default())),
+/// One thing that is wrong with a ledger's configuration. `Display` is `line:column: what`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConfigFault {
+    /// The byte of the text at which it stands.
+    pub at: usize,
+    /// Its line, from 1.
+    pub line: usize,
+    /// Its column in characters, from 1.
+    pub column: usize,
+    /// What is wrong, beginning with the setting's name where it is about one. Never what stands in
+    /// the line, which may be a key.
+    pub what: String,
+}
+
+impl fmt::Display for ConfigFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.line, self.column, self.what)
     }
+}
+
+/// Reads `text`, which is called `name` in faults: a line each, in the form that editors follow.
+fn read(text: &str, name: &str) -> Result<LedgerConfig, LedgerError> {
+    LedgerConfig::parse(text).map_err(|faults| {
+        let told = match faults.as_slice() {
+            [fault] => format!("{name}:{fault}"),
+            faults => {
+                let lines = faults.iter().map(|fault| format!("\n  {name}:{fault}"));
+                format!("{} things are wrong:{}", faults.len(), lines.collect::<String>())
+            }
+        };
+        LedgerError::new(ErrorKind::Invalid, told)
+    })
 }
 
 const STORAGE: [(&str, Durability); 4] = [

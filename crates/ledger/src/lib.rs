@@ -48,7 +48,7 @@ pub use ask::{Ask, Estimate, Idempotency, Reservation};
 pub use audit::{AuditReport, Mismatch};
 pub use builder::{KEEP_ROWS, LedgerBuilder, SWEEP_AFTER, SWEEP_EVERY};
 pub use charge::Outcome;
-pub use config::LedgerConfig;
+pub use config::{ConfigFault, LedgerConfig};
 pub use decide::{Charge, Settlement};
 pub use error::{ErrorKind, LedgerError};
 pub use export::{Export, ExportFormat};

@@ -9,6 +9,8 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
+use super::ConfigFault;
+
 /// The faults found so far.
 pub(super) struct Faults<'t> {
     text: &'t str,
@@ -25,24 +27,15 @@ impl<'t> Faults<'t> {
         self.found.borrow_mut().push((at, what));
     }
 
-    /// All of them, in the order of the text, which is called `name`; `None` if there is none. A
-    /// line each, in the form that editors follow: `name:line:column: what`.
-    pub(super) fn told(&self, name: &str) -> Option<String> {
+    /// All of them, in the order of the text.
+    pub(super) fn take(&self) -> Vec<ConfigFault> {
         let mut found = self.found.take();
         found.sort_by_key(|(at, _)| *at);
-        let one = |(at, what): &(usize, String)| {
-            let (line, column) = position(self.text, *at);
-            format!("{name}:{line}:{column}: {}", scrub(what, &[]))
+        let fault = |(at, what): (usize, String)| {
+            let (line, column) = position(self.text, at);
+            ConfigFault { at, line, column, what: scrub(&what, &[]).into_owned() }
         };
-        let lines: Vec<_> = found.iter().map(one).collect();
-        match lines.as_slice() {
-            [] => None,
-            [line] => Some(line.clone()),
-            lines => {
-                let count = lines.len();
-                Some(format!("{count} things are wrong:\n  {}", lines.join("\n  ")))
-            }
-        }
+        found.into_iter().map(fault).collect()
     }
 }
 
