@@ -1,6 +1,7 @@
 //! What each attempt of a call is charged: one test for each row of the charging table, through the client.
 
 #![cfg(feature = "ledger")]
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 
 mod common;
 
@@ -73,7 +74,8 @@ fn a_budget_with_room_for_one_attempt_is_enough_for_a_failover() {
 
 #[test]
 fn refusals_that_end_a_call_cost_nothing() {
-    let refusals: [(fn() -> Scripted, &str); 5] = [
+    type Refusal = (fn() -> Scripted, &'static str);
+    let refusals: [Refusal; 5] = [
         (|| day_spent(20), "a spent day"),
         (invalid_key, "an invalid key"),
         (bad_request, "a bad request"),

@@ -1,6 +1,7 @@
 //! A stream is reserved like any other attempt, and settled once: at its end, by an error, or by whoever drops it.
 
 #![cfg(feature = "ledger")]
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 
 mod common;
 

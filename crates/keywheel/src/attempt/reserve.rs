@@ -76,7 +76,6 @@ impl Run<'_> {
     }
 
     #[cfg(not(feature = "ledger"))]
-    #[expect(clippy::unused_self, reason = "as with a ledger")]
     fn not_let_through(&mut self, refusal: Refusal) -> Result<(), Error> {
         match refusal {}
     }

@@ -47,7 +47,6 @@ impl Tab {
         Self
     }
 
-    #[expect(clippy::unused_async, reason = "as with a ledger")]
     pub(crate) async fn reserve(
         &mut self,
         _: &Arc<str>,
@@ -70,7 +69,6 @@ impl Slip {
 
     pub(crate) const fn is(&mut self, _: Spent, _: Option<Usage>) {}
 
-    #[expect(clippy::unused_async, reason = "as with a ledger")]
     pub(crate) async fn settle(self) {}
 
     pub(crate) async fn during<F: Future>(&self, _: &Arc<dyn Clock>, future: F) -> F::Output {
