@@ -1,6 +1,7 @@
 //! How a [`Gemini`] is put together.
 
 mod chain;
+mod plain_http;
 mod upstream;
 
 use std::{
@@ -12,10 +13,12 @@ use std::{
     time::Duration,
 };
 
+use chrono::NaiveTime;
 use keywheel_core::{Clock, SystemClock};
 use keywheel_pool::{
     KeySpec, LimitKind, Limits, Pool, PoolBuilder, ResetStrategy, Selection, StateLocation,
     keys::{KeyLoader, KeyNote, LoadedKeys},
+    reset::daily,
 };
 use keywheel_provider::{Dialect, Provider, Transport, http::Timeouts, upstream::Upstream};
 
@@ -53,6 +56,8 @@ pub struct GeminiBuilder {
     loader: Option<KeyLoader>,
     pool: Option<Pool>,
     pool_builder: PoolBuilder,
+    /// The quota day was set.
+    day_is_set: bool,
     clock: Arc<dyn Clock>,
     transport: Option<Arc<dyn Transport>>,
     provider: Option<Arc<dyn Provider>>,
@@ -83,6 +88,7 @@ impl Default for GeminiBuilder {
             loader: None,
             pool: None,
             pool_builder: Pool::builder(),
+            day_is_set: false,
             clock: Arc::new(SystemClock),
             transport: None,
             provider: None,
@@ -222,11 +228,15 @@ impl GeminiBuilder {
     }
 
     /// Replaces the strategy that says how long a spent limit stays spent.
+    ///
+    /// Days end at midnight Pacific time for Gemini, and at midnight UTC for another [`provider`](Self::provider),
+    /// unless a strategy for [`LimitKind::RequestsPerDay`] is set here.
     pub fn reset_strategy(
         mut self,
         kind: LimitKind,
         strategy: impl ResetStrategy + 'static,
     ) -> Self {
+        self.day_is_set |= kind == LimitKind::RequestsPerDay;
         self.pool_builder = self.pool_builder.reset_strategy(kind, strategy);
         self
     }
@@ -326,6 +336,11 @@ impl GeminiBuilder {
     pub async fn build(self) -> Result<Gemini, Error> {
         let upstream = self.upstream(|name| std::env::var(name).ok())?;
         let (mut key_notes, mut key_sources) = (self.notes, Vec::new());
+        if let Some(host) = plain_http::public_host(upstream.base_url()) {
+            let note = KeyNote::SentInTheClear(host);
+            tracing::warn!("{note}");
+            key_notes.push(note);
+        }
         let (mut place, mut keys) = (Place::Code, Vec::new());
         let pool = match self.pool {
             Some(pool) => pool,
@@ -343,7 +358,11 @@ impl GeminiBuilder {
                 place = place_of(self.keys.is_some(), &self.loader, self.config);
                 let loaded = load(self.keys, self.loader)?;
                 keys.clone_from(&loaded.keys);
-                let builder = self.pool_builder.keys(loaded.keys).clock(self.clock);
+                let mut builder = self.pool_builder.keys(loaded.keys).clock(self.clock);
+                if upstream.dialect() != Dialect::Gemini && !self.day_is_set {
+                    let midnight = daily(chrono_tz::UTC, NaiveTime::MIN);
+                    builder = builder.reset_strategy(LimitKind::RequestsPerDay, midnight);
+                }
                 // Reading the state file blocks; the runtime's own threads are for other work.
                 let pool = tokio::task::spawn_blocking(move || builder.build()).await;
                 key_notes.extend(loaded.notes);

@@ -11,7 +11,9 @@ use common::{
     bodies::{day_spent, invalid_key},
     key,
 };
-use keywheel::{Error, Gemini, KeyLoader, ManualClock, SourceKind, StateLocation, SystemClock};
+use keywheel::{
+    Error, Gemini, KeyLoader, KeySpec, ManualClock, SourceKind, StateLocation, SystemClock,
+};
 use keywheel_provider::{
     testing::{Script, Scripted},
     upstream::Upstream,
@@ -254,4 +256,23 @@ async fn child() {
     let elsewhere = builder.base_url("http://elsewhere.invalid").build().await.unwrap();
     elsewhere.generate(MODEL, "hi").await.unwrap();
     assert!(script.requests()[0].url.starts_with("http://elsewhere.invalid/"));
+}
+
+#[tokio::test]
+async fn keys_sent_in_the_clear_are_noted_and_logged() {
+    let (log, _ends) = common::log::Log::start(tracing::Level::WARN);
+    let notes = async |url: &str| {
+        let builder =
+            Gemini::builder().keys([KeySpec::new(key(1), "one")]).state(StateLocation::None);
+        let builder = builder.transport(Arc::new(Script::new())).without_daily_checks();
+        let gemini = builder.base_url(url).build().await.unwrap();
+        gemini.key_notes().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for quiet in ["https://gateway.example.com", "http://127.0.0.1:8080", "http://gw.internal/v1"] {
+        assert_eq!(notes(quiet).await, [""; 0], "{quiet}");
+    }
+    assert_eq!(log.text(), "");
+    let said = notes("http://gateway.example.com/v1").await.join("");
+    assert!(said.contains("gateway.example.com by plain http"), "{said}");
+    assert!(log.text().contains(&said), "{}", log.text());
 }

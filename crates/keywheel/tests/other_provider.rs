@@ -183,23 +183,22 @@ fn a_day_ends_at_midnight_utc_elsewhere_and_in_california_for_gemini() {
 
     let day_ends = |set: fn(keywheel::GeminiBuilder) -> keywheel::GeminiBuilder| {
         let builder = Gemini::builder()
-            .keys([common::key(1)])
+            .keys([keywheel::KeySpec::new(common::key(1), "one")])
             .transport(Arc::new(Script::new()))
             .base_url("http://script.invalid/v1")
             .state(StateLocation::None)
             .clock(Arc::new(keywheel::ManualClock::at(at(common::NOON))));
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let gemini = runtime.block_on(set(builder).build()).expect("a client");
-        gemini.pool().limits(MODEL);
         gemini.pool().try_lease(&keywheel::Ask::new(MODEL)).expect("a key").sent();
         gemini.status().buckets[0].day_ends_at
     };
-    assert_eq!(common::NOON, "2026-11-29T12:00:00Z");
-    assert_eq!(day_ends(|client| client), at("2026-11-30T08:00:00Z"));
-    assert_eq!(day_ends(|client| client.provider(OpenAiApi::new())), at("2026-11-30T00:00:00Z"));
+    assert_eq!(common::NOON, "2026-11-30T20:00:00Z");
+    assert_eq!(day_ends(|client| client), at("2026-12-01T08:00:00Z"));
+    assert_eq!(day_ends(|client| client.provider(OpenAiApi::new())), at("2026-12-01T00:00:00Z"));
     let pacific = |client: keywheel::GeminiBuilder| {
         let day = keywheel_pool::reset::gemini_pacific_daily_reset();
         client.reset_strategy(LimitKind::RequestsPerDay, day).provider(OpenAiApi::new())
     };
-    assert_eq!(day_ends(pacific), at("2026-11-30T08:00:00Z"));
+    assert_eq!(day_ends(pacific), at("2026-12-01T08:00:00Z"));
 }
