@@ -199,15 +199,23 @@ impl Ledger {
         self.inner.corrections.lock().unwrap_or_else(PoisonError::into_inner).factor(model)
     }
 
+    /// How long a holder may be silent until the sweep ends its row. Whoever may need longer calls
+    /// [`renew`](Hold::renew) several times in it.
+    #[must_use]
+    pub fn sweep_after(&self) -> Duration {
+        self.inner.settings.sweep_after
+    }
+
     /// The rules that hold now.
     #[must_use]
     pub fn rules(&self) -> Arc<LedgerRules> {
         Arc::clone(&self.inner.rules.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes `rules` hold from now on. What is reserved stays reserved; a cap below what is used
-    /// denies until enough has settled or its period begins anew. Returns, and logs, which limits of
-    /// the allowance are given out by more than 90 %.
+    /// Makes `rules` hold from now on, in this process. An ask that was made before, and waits for
+    /// the store, is decided by the rules of its moment. What is reserved stays reserved; a cap below
+    /// what is used denies until enough has settled or its period begins anew. Returns, and logs,
+    /// which limits of the allowance are given out by more than 90 %.
     pub fn set_rules(&self, rules: LedgerRules) -> Vec<Overcommitment> {
         let warnings = warn_of_overcommitments(&rules);
         *self.inner.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);

@@ -191,7 +191,7 @@ async fn a_stream_longer_than_the_sweeps_age_renews() {
     let Opened { ledger, clock } = open([]).await;
     let hold = ledger.reserve("a", Ask::new("m", 700)).await.unwrap().held().unwrap();
     for _ in 0..4 {
-        clock.advance(Duration::from_secs(600));
+        clock.advance(ledger.sweep_after() * 2 / 3);
         assert_eq!(hold.renew().await.unwrap(), RowState::Reserved);
         assert_eq!(ledger.sweep().await.unwrap().rows, 0);
     }
