@@ -76,6 +76,8 @@ pub fn state_folder() -> PathBuf {
 /// Prints what the state file already tells, and which calls that saves.
 pub fn print_known(gemini: &Gemini) {
     let status = gemini.status();
+    // A folder that cannot be written, a file that was kept aside.
+    status.state.notes.iter().for_each(|note| println!("Note: {note}."));
     let mut known = Vec::new();
     for key in &status.keys {
         if let Some(quarantine) = &key.quarantine {

@@ -148,12 +148,16 @@ async fn a_claim_that_is_given_back_while_it_is_written_is_not_spent() {
     // For the writer to have the claim in its hands, and no patience yet to lose. If it has not, this proves nothing.
     std::thread::sleep(seconds(1) / 20);
     drop(leasing);
-    let Stuck { pool, lock, .. } = stuck;
+    let Stuck { pool, clock, lock, _folder: folder } = stuck;
     drop(lock);
     pool.flush().await.unwrap();
     pool.flush().await.unwrap();
+    // Nor for others.
+    let state = StateLocation::File(folder.path().join("pool.json"));
+    let builder = Pool::builder().keys(keys(3)).clock(Arc::new(clock)).state(state);
+    let other = builder.build().unwrap();
     for _ in 0..3 {
-        assert!(pool.lease(Ask::new(MODEL)).await.unwrap().is_exploration());
+        assert!(other.lease(Ask::new(MODEL)).await.unwrap().is_exploration());
     }
 }
 

@@ -1,5 +1,7 @@
 //! Hazard: several processes run the daily check of one key, or none does.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod common;
 
 use std::{fs::File, path::Path};
