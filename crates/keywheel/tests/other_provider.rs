@@ -1,8 +1,6 @@
 //! Another provider under the same client: the same calls, limits learned from its headers, what it has not refused
 //! before anything is sent, and Google's keys left at home.
 
-#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
-
 mod common;
 
 use std::{sync::Arc, time::Duration};
@@ -75,7 +73,7 @@ fn a_batch_of_texts_is_one_request_of_another_providers_quota() {
         |pool| pool.limits("*", Limits { rpd: Some(2), ..Limits::default() }),
         |client| client.provider(OpenAiApi::new()),
     );
-    rig.script.otherwise(|_| Scripted::openai_embeddings(&[&[0.5], &[0.25], &[0.125]]));
+    rig.script.otherwise(|_| Scripted::openai_embeddings([[0.5], [0.25], [0.125]]));
     for texts in [["a", "b", "c"], ["d", "e", "f"]] {
         let answer = rig.run(rig.gemini.embed("embed-english", texts)).expect("room for it");
         assert_eq!((answer.vectors.len(), answer.requests), (3, 1));
@@ -107,7 +105,7 @@ fn answers_streams_vectors_and_models_come_from_an_openai_compatible_provider() 
     rig.script.reply(Scripted::openai_stream(["Hel", "lo"]));
     let text = rig.run(async { rig.gemini.stream(MODEL, "hi").await.unwrap().text().await });
     assert_eq!(text.unwrap(), "Hello");
-    rig.script.reply(Scripted::openai_embeddings(&[&[0.5, 1.0], &[2.0, 4.0]]));
+    rig.script.reply(Scripted::openai_embeddings([[0.5, 1.0], [2.0, 4.0]]));
     let vectors = rig.run(rig.gemini.embed("e", ["a", "b"])).unwrap().vectors;
     assert_eq!(vectors, [[0.5, 1.0], [2.0, 4.0]]);
     let list = json!({"object": "list", "data": [{"id": MODEL, "object": "model"}]});
