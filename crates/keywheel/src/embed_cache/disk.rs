@@ -161,7 +161,6 @@ impl Inner {
     }
 
     /// Does not wait for other writers: it can be done any time.
-
     fn note_use(
         mut connection: MutexGuard<'_, Connection>,
         keys: &[EmbedKey],

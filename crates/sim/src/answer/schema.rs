@@ -1,9 +1,15 @@
 //! The smallest value that a schema allows.
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value, json};
 
 /// How deep a value goes: what lies deeper is left out where it may be, and empty where not.
 const DEPTH: usize = 12;
+/// About how many characters there are in all: lists within lists, and schemas that hold themselves twice, multiply.
+const MOST_CHARS: usize = 1 << 20;
+/// What a value counts as besides its text.
+const VALUE_CHARS: usize = 16;
 
 /// A small value of `schema`, which may be JSON Schema or Google's subset of OpenAPI.
 ///
@@ -11,19 +17,22 @@ const DEPTH: usize = 12;
 /// may, but one where that is allowed. The first of several choices is taken. A schema that makes no sense
 /// gives `null`.
 pub(crate) fn instance(schema: &Value) -> Value {
-    Reader { root: schema }.value(schema, "value", DEPTH)
+    Reader { root: schema, left: Cell::new(MOST_CHARS) }.value(schema, "value", DEPTH)
 }
 
 struct Reader<'a> {
     /// What `$ref`s are looked up in.
     root: &'a Value,
+    /// How many more characters there may be.
+    left: Cell<usize>,
 }
 
 impl<'a> Reader<'a> {
     fn value(&self, schema: &'a Value, name: &str, depth: usize) -> Value {
-        if depth == 0 {
+        if depth == 0 || self.left.get() == 0 {
             return Value::Null;
         }
+        self.take(VALUE_CHARS);
         if let Some(target) = schema["$ref"].as_str() {
             return self.at(target).map_or(Value::Null, |it| self.value(it, name, depth - 1));
         }
@@ -43,12 +52,20 @@ impl<'a> Reader<'a> {
         match self.kind(schema).as_str() {
             "object" => self.object(schema, depth),
             "array" => self.array(schema, name, depth),
-            "string" => string(schema, name),
+            "string" => {
+                let said = string(schema, name);
+                self.take(said.len());
+                said.into()
+            }
             "integer" => json!(at_least(schema, 1.0).ceil() as i64),
             "number" => json!(at_least(schema, 0.5)),
             "boolean" => json!(true),
             _ => Value::Null,
         }
+    }
+
+    fn take(&self, chars: usize) {
+        self.left.set(self.left.get().saturating_sub(chars));
     }
 
     /// The type in small letters; the first that is not null when there are several.
@@ -123,7 +140,7 @@ fn at_least(schema: &Value, usual: f64) -> f64 {
     most.map_or(value, |most| value.min(most))
 }
 
-fn string(schema: &Value, name: &str) -> Value {
+fn string(schema: &Value, name: &str) -> String {
     let said = match schema["format"].as_str() {
         Some("date-time") => "2026-11-30T07:00:00Z".to_owned(),
         Some("date") => "2026-11-30".to_owned(),
@@ -141,10 +158,9 @@ fn string(schema: &Value, name: &str) -> Value {
     let least = bound("minLength").unwrap_or(0).min(10_000) as usize;
     let most = bound("maxLength").map_or(usize::MAX, |most| most as usize);
     let mut said: String = said.chars().take(most).collect();
-    while said.chars().count() < least {
-        said.push('.');
-    }
-    said.into()
+    let missing = least.saturating_sub(said.chars().count());
+    said.extend(std::iter::repeat_n('.', missing));
+    said
 }
 
 #[cfg(test)]
@@ -210,5 +226,24 @@ mod tests {
         assert_eq!(instance(&json!({"$ref": "#/$defs/Nothing"})), Value::Null);
         assert_eq!(instance(&json!({"type": "wild"})), Value::Null);
         assert_eq!(instance(&json!(7)), Value::Null);
+    }
+
+    #[test]
+    fn schemas_that_multiply_make_no_value_without_end() {
+        let mut lists = json!({"type": "INTEGER"});
+        for _ in 0..8 {
+            lists = json!({"type": "ARRAY", "minItems": 1_000, "items": lists});
+        }
+        let names: Vec<_> = (0..30).map(|name| name.to_string()).collect();
+        let child = json!({"$ref": "#"});
+        let properties: Map<_, _> =
+            names.iter().map(|name| (name.clone(), child.clone())).collect();
+        let doubles = json!({"type": "OBJECT", "properties": properties, "required": names});
+        let text = json!({"type": "STRING", "minLength": 10_000});
+        let list = json!({"type": "ARRAY", "minItems": 1_000, "items": text});
+        let texts = json!({"type": "ARRAY", "minItems": 1_000, "items": list});
+        for schema in [lists, doubles, texts] {
+            assert!(instance(&schema).to_string().len() < 4 << 20);
+        }
     }
 }
