@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release --example audit`
 
+use std::sync::Arc;
+
 use keywheel::{
     GenerateRequest,
     ledger::{ExportFormat, GroupBy, Ledger, Limit, Period, RowQuery},
@@ -16,7 +18,7 @@ async fn main() -> Result<(), Failure> {
     let ledger = Ledger::builder()
         .account("triage", [Limit::tokens(Period::Day, 100_000)])
         .account("chat", [Limit::tokens(Period::Day, 100_000)])
-        .clock(clock.clone())
+        .clock(Arc::new(clock.clone()))
         .in_memory() // yours goes into a file: leave this line out
         .open()
         .await?;

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release --example guarded_call`
 
+use std::sync::Arc;
+
 use keywheel::{
     Error, GenerateRequest,
     ledger::{Ledger, Limit, Period, RowQuery},
@@ -14,7 +16,7 @@ async fn main() -> Result<(), Failure> {
     let clock = time::monday();
     let ledger = Ledger::builder()
         .account("triage", [Limit::tokens(Period::Day, 2_000), Limit::calls(Period::Day, 50)])
-        .clock(clock.clone())
+        .clock(Arc::new(clock.clone()))
         .in_memory() // yours goes into a file: leave this line out
         .open()
         .await?;

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release --example retry_storm`
 
+use std::sync::Arc;
+
 use futures_util::future::join_all;
 use keywheel::{
     Clock as _, Error, GenerateRequest,
@@ -18,7 +20,7 @@ async fn main() -> Result<(), Failure> {
     let clock = time::monday();
     let ledger = Ledger::builder()
         .account("webhook", [Limit::tokens(Period::Day, CAP)])
-        .clock(clock.clone())
+        .clock(Arc::new(clock.clone()))
         .in_memory()
         .open()
         .await?;

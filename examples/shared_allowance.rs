@@ -3,6 +3,8 @@
 //!
 //! `cargo run --release --example shared_allowance`
 
+use std::{sync::Arc, time::Duration};
+
 use keywheel::{
     Error, Gemini, GenerateRequest,
     ledger::{Ledger, Limit, Period},
@@ -28,7 +30,7 @@ async fn main() -> Result<(), Failure> {
     for (name, cap, ..) in PROJECTS {
         builder = builder.account(name, (!shared).then(|| day(cap)));
     }
-    let ledger = builder.clock(clock.clone()).in_memory().open().await?;
+    let ledger = builder.clock(Arc::new(clock.clone())).in_memory().open().await?;
     let gemini =
         time::client(4, Limits::new(), &clock)?.ledger(ledger.clone(), "chat").build().await?;
 
@@ -42,7 +44,7 @@ async fn main() -> Result<(), Failure> {
                     denied[place] += minute(&gemini, name, calls, words).await?;
                 }
             }
-            clock.advance(std::time::Duration::from_secs(60));
+            clock.advance(Duration::from_secs(60));
         }
         let mut line = format!("{hour:>6}");
         for (place, (name, ..)) in PROJECTS.into_iter().enumerate() {
@@ -53,9 +55,8 @@ async fn main() -> Result<(), Failure> {
         }
         println!("{line}");
     }
-
-    let all = time::grouped(ledger.usage_of_all().await?.day.tokens.used());
-    println!("\n{all} of 10_000_000 tokens are used.");
+    let all = ledger.usage_of_all().await?.day.tokens.used();
+    println!("\n{} of 10_000_000 tokens are used.", time::grouped(all));
     match (shared, denied[1], denied[0] + denied[2]) {
         (false, 1.., 0) => println!("The batch job met its own cap; the others never noticed."),
         (true, _, others @ 1..) => println!("{others} calls of the other two were denied."),

@@ -16,9 +16,9 @@ use crate::{demo::Failure, stand::LITE};
 
 /// Where the clock stands at first: Monday, six in the morning in California.
 #[must_use]
-pub fn monday() -> Arc<ManualClock> {
+pub fn monday() -> ManualClock {
     let start = DateTime::<Utc>::from_timestamp(1_796_047_200, 0).unwrap_or_default();
-    Arc::new(ManualClock::at(start))
+    ManualClock::at(start)
 }
 
 /// A client of a simulator with `projects` quota projects of one key each, on `clock`.
@@ -28,7 +28,7 @@ pub fn monday() -> Arc<ManualClock> {
 pub fn client(
     projects: usize,
     limits: Limits,
-    clock: &Arc<ManualClock>,
+    clock: &ManualClock,
 ) -> Result<GeminiBuilder, Failure> {
     let (mut keys, mut config) = (Vec::new(), SimConfig::new());
     config = config.with_model(LITE, ModelConfig::free(limits));
@@ -40,8 +40,8 @@ pub fn client(
     }
     Ok(Gemini::builder()
         .keys(keys)
-        .clock(Arc::<ManualClock>::clone(clock))
-        .transport(Arc::new(SimTransport::new(config, Arc::<ManualClock>::clone(clock))?))
+        .clock(Arc::new(clock.clone()))
+        .transport(Arc::new(SimTransport::new(config, Arc::new(clock.clone()))?))
         .state(StateLocation::None))
 }
 

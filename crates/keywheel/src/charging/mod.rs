@@ -5,7 +5,7 @@
 //!
 //! | to know | look in |
 //! |---|---|
-//! | what a request may cost at most | [`bill`] |
+//! | what a request may cost at most | [`mod@bill`] |
 //! | how an attempt is reserved, settled, and given up | `tab`, `slip` |
 //! | what each outcome is charged | [`keywheel_ledger::charge`], by the [`Spent`] of `attempt::outcome` |
 

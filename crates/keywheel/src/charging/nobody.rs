@@ -12,7 +12,7 @@ use crate::attempt::ModelFacts;
 pub(crate) struct Purse;
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Payer;
+pub(crate) struct Payer(());
 
 #[derive(Debug)]
 pub(crate) struct Tab;
