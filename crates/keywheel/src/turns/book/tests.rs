@@ -68,13 +68,20 @@ fn the_thread_writes_by_itself_and_ends_with_the_book() {
     let inner = Arc::downgrade(&book.inner);
     // As a process that is killed: nothing is dropped, nothing flushed.
     let watcher = fixture.open();
-    while count(&watcher) == 0 {
-        thread::sleep(Duration::from_millis(20));
-    }
+    soon("it is in the file", || count(&watcher) == 1);
     drop(book);
-    while inner.strong_count() > 0 {
-        thread::sleep(Duration::from_millis(20));
-    }
+    soon("the thread has ended", || inner.strong_count() == 0);
+}
+
+/// Waits for what another thread does: half a minute at most, on whatever machine.
+fn soon(what: &str, is_so: impl Fn() -> bool) {
+    let came = (0..1_500).any(|_| {
+        is_so() || {
+            thread::sleep(Duration::from_millis(20));
+            false
+        }
+    });
+    assert!(came, "it never came: {what}");
 }
 
 #[test]
