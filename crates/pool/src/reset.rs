@@ -212,6 +212,7 @@ impl Strategies {
                 from_ms: day.starts_at().timestamp_millis(),
                 end_ms: day.ends_at().timestamp_millis(),
                 date: day.date(),
+                is_pacific: true,
             };
         }
         let end_ms = now_ms.saturating_add(bounded(self.rpd.as_ref(), now_ms));
@@ -233,6 +234,8 @@ pub(crate) struct DaySpan {
     pub(crate) from_ms: i64,
     pub(crate) end_ms: i64,
     pub(crate) date: chrono::NaiveDate,
+    /// From midnight to midnight in California.
+    pub(crate) is_pacific: bool,
 }
 
 impl DaySpan {
@@ -241,7 +244,7 @@ impl DaySpan {
     pub(crate) fn ending_at(end_ms: i64, now_ms: i64) -> Self {
         let from_ms = end_ms.saturating_sub(24 * 3_600_000).min(now_ms);
         let date = QuotaDay::containing(keywheel_core::clock::from_unix_ms(end_ms)).date();
-        Self { from_ms, end_ms, date }
+        Self { from_ms, end_ms, date, is_pacific: false }
     }
 
     pub(crate) const fn contains(&self, at_ms: i64) -> bool {

@@ -5,7 +5,9 @@ mod common;
 
 use common::*;
 use keywheel_core::{Cause, Dimension, LimitSeen, Tier, Usage};
-use keywheel_pool::{Ask, MemoryState, Refusal, Selector, Source};
+use keywheel_pool::{
+    Ask, LimitKind, MemoryState, PoolBuilder, Refusal, Selector, Source, reset::daily,
+};
 
 #[tokio::test]
 async fn restart_keeps_a_spent_day() {
@@ -116,4 +118,26 @@ async fn a_generation_at_the_end_of_numbers_in_the_file_can_still_be_cleared() {
     let pool = open(&fixture.clock, &state, |builder| builder.keys(keys(1)));
     assert_eq!(pool.clear(Selector::All).await, 1);
     assert!(pool.try_lease(&Ask::new(MODEL)).is_ok());
+}
+
+#[tokio::test]
+async fn counts_of_a_day_that_ends_elsewhere_outlive_a_write_of_a_pool_whose_day_is_pacific() {
+    // Already Monday by UTC, still Sunday in California.
+    let fixture = Fixture::with("2026-11-30T03:00:00Z", utc_days);
+    for _ in 0..3 {
+        fixture.serve();
+    }
+    fixture.pool.flush().await.unwrap();
+    let other = open(&fixture.clock, &fixture.state, |builder| builder.keys([key(2)]));
+    other.try_lease(&Ask::new(MODEL)).unwrap().sent();
+    other.flush().await.unwrap();
+    drop(other);
+    let fixture = fixture.restart(utc_days);
+    let bucket = &fixture.pool.status().buckets[0];
+    assert_eq!((bucket.day.requests, bucket.day_ends_at), (3, at("2026-12-01T00:00:00Z")));
+}
+
+fn utc_days(builder: PoolBuilder) -> PoolBuilder {
+    let midnight = daily(chrono_tz::UTC, chrono::NaiveTime::MIN);
+    builder.keys(keys(1)).reset_strategy(LimitKind::RequestsPerDay, midnight)
 }

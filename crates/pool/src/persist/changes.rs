@@ -116,6 +116,8 @@ pub(crate) struct DayChange {
     pub(crate) date: NaiveDate,
     /// When it began, for a bucket with its own boundary.
     pub(crate) began_at: Option<At>,
+    /// When it ends, if not with the Pacific day.
+    pub(crate) ends_at: Option<At>,
     /// Requests sent and not given back.
     pub(crate) requests: u64,
     /// Tokens of them.

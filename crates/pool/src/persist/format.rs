@@ -195,6 +195,9 @@ record! {
             /// When the day began, for a bucket with a boundary of its own. Days are ordered by
             /// (date, this).
             began_at: Option<At>,
+            /// When the day ends, if not at midnight Pacific: by a reset strategy of somebody's own, or by
+            /// the boundary.
+            ends_at: Option<At>,
             /// The writer that claimed the exploration: the first to get the lock.
             explored_by: Option<Box<str>>,
         }

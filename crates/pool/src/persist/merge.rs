@@ -311,6 +311,7 @@ fn merge_day(entry: &mut BucketEntry, ours: &DayChange, writer: &str) {
         return;
     }
     let Some(there) = day_at(entry, order) else { return };
+    there.ends_at = there.ends_at.max(ours.ends_at);
     if used || there.by.find(writer).is_some() {
         // Ours replaces, it is not the larger that wins: a refused request is given back.
         let counts: &mut Counts = there.by.entry(writer);

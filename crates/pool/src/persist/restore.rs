@@ -43,6 +43,7 @@ fn bucket(entry: &BucketEntry, writer: &str) -> BucketChange {
         DayChange {
             date: day.date,
             began_at: day.began_at,
+            ends_at: day.ends_at,
             requests: counts.requests,
             tokens: counts.tokens,
             explore: day.explored_by.as_deref() == Some(writer),

@@ -97,8 +97,14 @@ fn used(requests: u64) -> BucketChange {
     // One date for the whole run, also across midnight; the Pacific one, by which the file is kept.
     static TODAY: LazyLock<NaiveDate> =
         LazyLock::new(|| QuotaDay::containing(SystemClock.now()).date());
-    let day =
-        DayChange { date: *TODAY, began_at: None, requests, tokens: 7 * requests, explore: false };
+    let day = DayChange {
+        date: *TODAY,
+        began_at: None,
+        ends_at: None,
+        requests,
+        tokens: 7 * requests,
+        explore: false,
+    };
     BucketChange { day: Some(day), ..BucketChange::default() }
 }
 

@@ -51,7 +51,7 @@ impl LatestDays {
     fn cut(&self, bucket: &mut BucketEntry) {
         let begun = |day: &DayEntry| match day.began_at {
             Some(began_at) => began_at <= self.began_at && day.date <= self.own_date,
-            None if self.pacific => day.date <= self.date,
+            None if self.pacific && day.ends_at.is_none() => day.date <= self.date,
             None => day.date <= self.own_date,
         };
         bucket.day_before = bucket.day_before.take().filter(|day| begun(day));

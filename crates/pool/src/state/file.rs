@@ -151,6 +151,7 @@ fn change_of(bucket: &mut Bucket, now_ms: i64) -> BucketChange {
         day: Some(DayChange {
             date: bucket.day.span.date,
             began_at: bucket.day.own_span.then_some(At(bucket.day.span.from_ms)),
+            ends_at: (!bucket.day.span.is_pacific).then_some(At(bucket.day.span.end_ms)),
             requests: bucket.day.own.requests,
             tokens: bucket.day.own.tokens,
             explore: matches!(bucket.day.explored, Explored::Claimed | Explored::Ours),

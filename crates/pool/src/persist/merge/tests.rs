@@ -37,6 +37,7 @@ fn bucket_change() -> impl Strategy<Value = BucketChange> {
     let day = day.prop_map(|(day, began_at, requests, tokens, explore)| DayChange {
         date: date(day),
         began_at: began_at.map(At),
+        ends_at: None,
         requests,
         tokens,
         explore,
@@ -219,13 +220,27 @@ fn only(change: BucketChange) -> Changes {
 
 /// So many requests, today, by whoever merges it.
 fn used(requests: u64) -> Changes {
-    let day = DayChange { date: date(30), began_at: None, requests, tokens: 0, explore: false };
+    let day = DayChange {
+        date: date(30),
+        began_at: None,
+        ends_at: None,
+        requests,
+        tokens: 0,
+        explore: false,
+    };
     let change = BucketChange { day: Some(day), ..BucketChange::default() };
     only(change)
 }
 
 fn explores(day: u32) -> Changes {
-    let day = DayChange { date: date(day), began_at: None, requests: 0, tokens: 0, explore: true };
+    let day = DayChange {
+        date: date(day),
+        began_at: None,
+        ends_at: None,
+        requests: 0,
+        tokens: 0,
+        explore: true,
+    };
     let change = BucketChange { day: Some(day), ..BucketChange::default() };
     only(change)
 }
@@ -248,7 +263,14 @@ fn the_first_under_the_lock_explores_once_a_day() {
 }
 
 fn used_on(day: u32, requests: u64) -> Changes {
-    let day = DayChange { date: date(day), began_at: None, requests, tokens: 0, explore: false };
+    let day = DayChange {
+        date: date(day),
+        began_at: None,
+        ends_at: None,
+        requests,
+        tokens: 0,
+        explore: false,
+    };
     only(BucketChange { day: Some(day), ..BucketChange::default() })
 }
 
