@@ -235,6 +235,26 @@ pub fn abandon(row: &Row, now: DateTime<Utc>) -> (Row, Delta) {
     (released, Delta::reserving(row.amount()).undone())
 }
 
+/// The row of an attempt that was turned over to one that is [abandoned](abandon): the logical call,
+/// which had moved on, comes back, unless an attempt like this one is no call. `None` if nothing
+/// changes.
+#[must_use]
+pub fn take_call_back(row: &Row) -> Option<(Row, Delta)> {
+    let charged = row.charged.filter(|charged| charged.calls == 0)?;
+    let is_call = match row.outcome? {
+        Outcome::NotSent | Outcome::Refused => false,
+        // Nothing at all was its caller's own figure: a release.
+        Outcome::Answered => charged.tokens > 0 || row.usage.is_some(),
+        Outcome::ServerError | Outcome::Lost | Outcome::CutShort => true,
+    };
+    if !is_call || row.calls == 0 {
+        return None;
+    }
+    let charged = Amount { calls: row.calls, ..charged };
+    let row = Row { state: RowState::Settled, charged: Some(charged), ..row.clone() };
+    Some((row, Delta::settling(Amount::new(0, charged.calls))))
+}
+
 /// What removing `row` adds to its totals; `None` if it has to stay.
 ///
 /// A row may go once it was reserved at least `keep` ago, has ended, is remembered by no idempotency

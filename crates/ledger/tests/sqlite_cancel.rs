@@ -153,6 +153,8 @@ fn a_turnover_that_is_dropped_settles_and_gives_the_next_row_back() {
             let total = block_on(all(&store)).tokens;
             (total.settled, total.reserved) == (100 * (round + 1), 0)
         });
+        // The call had moved on to the next attempt, which was never made.
+        assert_eq!(block_on(all(&store)).calls.used(), round + 1);
     }
     assert!(block_on(store.audit()).unwrap().is_balanced());
 }

@@ -43,6 +43,42 @@ fn nothing_asked_of_a_limit_is_not_held_back_by_it() {
     assert!(matches!(reserve(&same_call, |_| Total::default()), Ok(Decision::Grant(_))));
 }
 
+/// Whoever drops a call in the middle of a failover has made it all the same.
+#[test]
+fn a_turnover_whose_next_attempt_is_given_up_leaves_what_a_settlement_would_have() {
+    let next = reservation(LedgerRules::new(), Ask::new("m", 10));
+    let usage = |total| Some(Usage { output: total, total, ..Usage::default() });
+    for outcome in Outcome::ALL {
+        for (charge, usage) in [
+            (Charge::ByOutcome { charge_timeouts: true }, None),
+            (Charge::ByOutcome { charge_timeouts: false }, None),
+            (Charge::ByOutcome { charge_timeouts: true }, usage(7)),
+            (Charge::ByOutcome { charge_timeouts: true }, usage(0)),
+        ] {
+            let row = row(10);
+            let settlement = Settlement { charge, outcome, usage, ..settlement(&row, 0) };
+            let (moved, _) = turn_over(&row, &settlement, &next, |_| Total::default()).unwrap();
+            let plain = settle(&row, &settlement).unwrap();
+            let (Settling::Write(moved, change, _), Settling::Write(plain, wanted, _)) =
+                (moved, plain)
+            else {
+                panic!("an open row is written")
+            };
+            assert_eq!(moved.charged.unwrap().calls, 0);
+            let back = take_call_back(&moved);
+            let delta = back.as_ref().map_or(change, |(_, delta)| change.and(*delta));
+            assert_eq!(back.map_or(*moved, |(row, _)| row), *plain, "{outcome}");
+            assert_eq!(delta, wanted, "{outcome}");
+            assert_eq!(take_call_back(&plain), None, "once");
+        }
+    }
+    let row = row(10);
+    let released = settlement(&row, 0);
+    let (moved, _) = turn_over(&row, &released, &next, |_| Total::default()).unwrap();
+    let Settling::Write(moved, ..) = moved else { panic!("an open row is written") };
+    assert_eq!(take_call_back(&moved), None, "a release is no call");
+}
+
 #[test]
 fn a_total_that_is_full_is_an_error_and_not_a_grant() {
     let mut full = Total::default();

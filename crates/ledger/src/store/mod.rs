@@ -44,7 +44,8 @@ pub const BATCH: usize = 1_000;
 /// Any future may be dropped at any await. A reservation whose caller is gone before the answer is
 /// handed over is not written, or is [abandoned](crate::decide::abandon) soon after; at the latest
 /// the sweep ends it. A settlement or turnover that was handed over is applied although nobody hears
-/// of it; a turnover's next row is abandoned then.
+/// of it; a turnover's next row is abandoned then, and its call
+/// [taken back](crate::decide::take_call_back).
 pub trait LedgerStore: fmt::Debug + Send + Sync {
     /// Where it lies, and how much it holds.
     fn info(&self) -> StoreFuture<'_, StoreInfo>;

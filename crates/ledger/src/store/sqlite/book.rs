@@ -8,6 +8,7 @@ use rusqlite::{Connection, params};
 use super::{
     columns::{self, whole},
     fault::Fault,
+    job::GivenBack,
     meta,
     totals::{Group, Totals},
 };
@@ -88,15 +89,21 @@ impl<'a> Book<'a> {
         Ok(row.state)
     }
 
-    /// Gives back what was reserved for somebody who never heard of it.
-    pub(super) fn abandon(&mut self, id: RowId) -> Result<(), Fault> {
-        let row = self.row(id)?;
+    /// Gives back what was reserved for somebody who never heard of it; if an attempt was turned over
+    /// to it, the call goes back to that.
+    pub(super) fn abandon(&mut self, gone: GivenBack) -> Result<(), Fault> {
+        let row = self.row(gone.id)?;
         if row.state != RowState::Reserved {
             return Ok(());
         }
         // Nobody is there who could say what time it is.
         let (row, delta) = decide::abandon(&row, row.heard_of_at());
-        self.replace(&row, delta)
+        self.replace(&row, delta)?;
+        let Some(before) = gone.before else { return Ok(()) };
+        match decide::take_call_back(&self.row(before)?) {
+            Some((row, delta)) => self.replace(&row, delta),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn sweep(&mut self, now: DateTime<Utc>, age: Duration) -> Result<Vec<Row>, Fault> {

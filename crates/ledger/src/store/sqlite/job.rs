@@ -103,32 +103,41 @@ impl<T: Undo> Delivery<T> {
 
 impl<T: Undo> Drop for Delivery<T> {
     fn drop(&mut self) {
-        if let Some(id) = self.result.take().and_then(Result::ok).and_then(|done| done.reserved()) {
-            self.abandoned.push(id);
+        if let Some(gone) = self.result.take().and_then(Result::ok).and_then(|done| done.undo()) {
+            self.abandoned.push(gone);
         }
     }
 }
 
 /// An answer that may have reserved something.
 pub(super) trait Undo {
-    /// The row that was reserved, if one was.
-    fn reserved(&self) -> Option<RowId> {
+    /// What has to be given back, if something was reserved.
+    fn undo(&self) -> Option<GivenBack> {
         None
     }
 }
 
+/// A reservation whose caller went away.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GivenBack {
+    /// Its row.
+    pub(super) id: RowId,
+    /// The attempt that was turned over to it.
+    pub(super) before: Option<RowId>,
+}
+
 impl Undo for Reserving {
-    fn reserved(&self) -> Option<RowId> {
+    fn undo(&self) -> Option<GivenBack> {
         match self {
-            Self::Granted(row) => Some(row.id),
+            Self::Granted(row) => Some(GivenBack { id: row.id, before: None }),
             Self::Denied(_) | Self::Replayed(_) => None,
         }
     }
 }
 
 impl Undo for (Settled, Reserving) {
-    fn reserved(&self) -> Option<RowId> {
-        self.1.reserved()
+    fn undo(&self) -> Option<GivenBack> {
+        Some(GivenBack { before: Some(self.0.id), ..self.1.undo()? })
     }
 }
 
@@ -140,7 +149,7 @@ impl Undo for usize {}
 /// Rows whose callers went away.
 #[derive(Debug, Clone)]
 pub(super) struct Abandoned {
-    rows: Arc<Mutex<Vec<RowId>>>,
+    rows: Arc<Mutex<Vec<GivenBack>>>,
     /// Weak, or a delivery that nobody takes would keep the writer alive.
     writer: WeakSender<Message>,
 }
@@ -156,17 +165,17 @@ impl Abandoned {
     }
 
     /// All of them, oldest first; none are left.
-    pub(super) fn take(&self) -> Vec<RowId> {
+    pub(super) fn take(&self) -> Vec<GivenBack> {
         std::mem::take(&mut *self.rows.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Puts back what could not be written, for the next time.
-    pub(super) fn put_back(&self, rows: Vec<RowId>) {
+    pub(super) fn put_back(&self, rows: Vec<GivenBack>) {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner).extend(rows);
     }
 
-    fn push(&self, id: RowId) {
-        self.put_back(vec![id]);
+    fn push(&self, gone: GivenBack) {
+        self.put_back(vec![gone]);
         // A full queue wakes the writer as well.
         if let Some(writer) = self.writer.upgrade() {
             let _ = writer.try_send(Message::Wake);

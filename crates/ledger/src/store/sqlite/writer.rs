@@ -20,7 +20,7 @@ use super::{
     book::{Book, Memory},
     fault::Fault,
     file::{self, Companions, Identity, Opened},
-    job::{Abandoned, Job, Message},
+    job::{Abandoned, GivenBack, Job, Message},
     locks::{Presence, Turn},
     meta,
     stopwatch::Stopwatch,
@@ -151,8 +151,8 @@ impl Writer {
                 memory.forget();
             }
             let mut book = Book::new(file, memory);
-            for id in &abandoned {
-                give_back(&mut book, *id)?;
+            for gone in &abandoned {
+                give_back(&mut book, *gone)?;
             }
             for job in jobs.iter_mut().filter(|job| !job.is_moot()) {
                 job.run(&mut book)?;
@@ -221,8 +221,8 @@ fn data_version(file: &Connection) -> Result<i64, Fault> {
     Ok(file.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
 }
 
-fn give_back(book: &mut Book<'_>, id: crate::RowId) -> Result<(), Fault> {
-    match book.abandon(id) {
+fn give_back(book: &mut Book<'_>, gone: GivenBack) -> Result<(), Fault> {
+    match book.abandon(gone) {
         // Pruned meanwhile, or damaged: nobody waits to hear of it.
         Err(Fault::Answer(_)) | Ok(()) => Ok(()),
         Err(fault) => Err(fault),
