@@ -20,14 +20,14 @@ async fn main() -> Result<(), Failure> {
         .with_project(ProjectConfig::new("nightly").with_key(key.clone()));
     let gemini = Gemini::builder()
         .keys([KeySpec::new(key, "GEMINI_API_KEY_1")])
-        .clock(clock.clone())
-        .transport(Arc::new(SimTransport::new(config, clock.clone())?))
+        .clock(Arc::<ManualClock>::clone(&clock))
+        .transport(Arc::new(SimTransport::new(config, Arc::<ManualClock>::clone(&clock))?))
         .state(StateLocation::None)
         .build()
         .await?;
 
     let work = tokio::spawn({
-        let (gemini, clock) = (gemini.clone(), clock.clone());
+        let (gemini, clock) = (gemini.clone(), Arc::clone(&clock));
         async move {
             for page in 1..=5 {
                 let reply = loop {
