@@ -82,6 +82,19 @@ async fn the_account_is_the_one_that_is_named_or_the_only_one() {
 
 #[test]
 fn a_fault_in_the_budget_is_a_fault_of_the_file() {
-    let fault = Folder::new(&ONE.replace("tokens_per_day", "tokens_a_day")).fault();
-    assert!(fault.contains("tokens_a_day") && fault.contains("ledger"), "{fault}");
+    let wrong =
+        ONE.replace("tokens_per_day", "tokens_a_day").replace("[ledger]\n", "[ledger]\nzone = 5\n");
+    let fault = Folder::new(&wrong).fault();
+    // Each at its own place, and both at once.
+    for (line, setting) in wrong
+        .lines()
+        .enumerate()
+        .filter(|(_, text)| text.contains("tokens_a_day") || text.contains("zone"))
+    {
+        let place = format!("client.toml:{}:", line + 1);
+        let told =
+            fault.lines().find(|told| told.contains(&place)).unwrap_or_else(|| panic!("{fault}"));
+        let name = setting.split_whitespace().next().unwrap();
+        assert!(told.contains(name), "{told}");
+    }
 }

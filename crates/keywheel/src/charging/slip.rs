@@ -1,6 +1,6 @@
 //! One attempt that is reserved, and what becomes of the reservation.
 
-use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, pin::pin, sync::Arc};
 
 use futures_util::future::{BoxFuture, Either, select};
 use keywheel_core::{Clock, Usage};
@@ -9,8 +9,8 @@ use keywheel_ledger::{Actual, Hold, Ledger, Outcome, RowId};
 use super::{Spent, tab::CallTag};
 use crate::time::sleep;
 
-/// How often the ledger is told that a long attempt is under way. It sweeps after 15 minutes of silence.
-const RENEW_EVERY: Duration = Duration::from_secs(300);
+/// So often the ledger is told of a long attempt before the sweep would end it: one time may fail.
+const RENEWALS: u32 = 3;
 
 /// The reservation of one attempt. Always says what it would be charged if it were dropped now, and is then.
 #[derive(Debug)]
@@ -90,9 +90,10 @@ impl Slip {
     ) -> Option<BoxFuture<'static, std::convert::Infallible>> {
         let Held { hold, ledger, .. } = self.held.as_ref()?;
         let (id, ledger, clock) = (hold.id(), ledger.clone(), Arc::clone(clock));
+        let every = ledger.sweep_after() / RENEWALS;
         Some(Box::pin(async move {
             loop {
-                sleep(&*clock, RENEW_EVERY).await;
+                sleep(&*clock, every).await;
                 if let Err(error) = ledger.renew(id).await {
                     tracing::debug!(%error, "the ledger could not be told of a long attempt");
                 }

@@ -22,11 +22,11 @@ fn join(
     source: &Source,
     to: GeminiBuilder,
 ) -> GeminiBuilder {
-    // It finds its section in the whole text, and tells each fault with its line.
-    let mut config = match keywheel_ledger::LedgerConfig::from_toml(section.faults().text()) {
+    // It finds its section in the whole text, and tells each fault with its place.
+    let mut config = match keywheel_ledger::LedgerConfig::parse(section.faults().text()) {
         Ok(config) => config,
-        Err(fault) => {
-            section.own_fault(&fault.to_string());
+        Err(faults) => {
+            faults.into_iter().for_each(|fault| section.faults().add(fault.at, fault.what));
             return to;
         }
     };

@@ -3,7 +3,7 @@
 #[path = "../../../ledger/tests/common/gated.rs"]
 pub(crate) mod gated;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use keywheel::{
     GeminiBuilder, GenerateRequest, ManualClock, Pool, StateLocation,
@@ -28,6 +28,9 @@ pub(crate) struct Charged {
     pub(crate) rig: Rig,
     pub(crate) ledger: Ledger,
 }
+
+/// How long a row may be silent.
+pub(crate) const SWEEP_AFTER: Duration = Duration::from_secs(240);
 
 impl Charged {
     /// `keys` keys, and an account with these limits.
@@ -54,6 +57,8 @@ impl Charged {
         follow_rust_log();
         let clock = ManualClock::at(at(NOON));
         let builder = Ledger::builder().account(APP, limits).account("other", []).store(store);
+        // Shorter than the usual quarter of an hour: whatever renews has to look it up.
+        let builder = builder.sweep_after(SWEEP_AFTER);
         let ledger = run(&clock, builder.clock(Arc::new(clock.clone())).open()).unwrap();
         let script = Script::new().with_clock(Arc::new(clock.clone()));
         let pool = Pool::builder()
