@@ -117,6 +117,14 @@ pub struct Fingerprint([u8; 6]);
 
 impl Fingerprint {
     /// The fingerprint of `secret`.
+    ///
+    /// ```
+    /// use keywheel_core::{ApiKey, Fingerprint};
+    ///
+    /// let key = ApiKey::new("AQ.EXAMPLE-key-1").unwrap();
+    /// assert_eq!(Fingerprint::of("AQ.EXAMPLE-key-1"), key.fingerprint());
+    /// assert_eq!(key.fingerprint().to_string().parse(), Ok(key.fingerprint()));
+    /// ```
     #[must_use]
     pub fn of(secret: &str) -> Self {
         let digest = Sha256::digest(secret.as_bytes());

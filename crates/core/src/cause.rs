@@ -8,6 +8,16 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 
 /// Why a request was not served. The names are also the ones used in JSON.
+///
+/// ```
+/// use keywheel_core::{Cause, Release};
+///
+/// let cause: Cause = "per_day_requests".parse().unwrap();
+/// assert!(cause.is_per_day() && !cause.is_per_minute());
+/// assert_eq!(cause.release(), None); // time brings it back
+/// assert_eq!(Cause::ExpiredKey.release(), Some(Release::DailyCheck));
+/// assert_eq!(Cause::LeakedOrSuspendedKey.release(), Some(Release::ByHand));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {

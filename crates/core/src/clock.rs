@@ -18,6 +18,17 @@ use chrono::{DateTime, Utc};
 /// A source of wall-clock time in milliseconds since the Unix epoch.
 ///
 /// The one place in keywheel that reads the machine's clock is [`SystemClock`].
+///
+/// ```
+/// use keywheel_core::{Clock, ManualClock, SystemClock, clock::from_unix_ms};
+///
+/// let clock = ManualClock::at(from_unix_ms(1_764_460_800_000));
+/// assert_eq!(clock.unix_ms(), 1_764_460_800_000);
+/// assert_eq!(clock.now().to_rfc3339(), "2025-11-30T00:00:00+00:00");
+/// // A clock moved by hand brings its own sleep; under the machine's, the runtime sleeps.
+/// assert!(clock.manual_sleep(clock.unix_ms() + 60_000).is_some());
+/// assert!(SystemClock.manual_sleep(0).is_none());
+/// ```
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Milliseconds since 1970-01-01T00:00:00Z. May step backwards or forwards between two calls.
     fn unix_ms(&self) -> i64;
@@ -110,6 +121,22 @@ impl ManualClock {
     /// The soonest moment somebody sleeps until; `None` when nobody sleeps.
     ///
     /// A simulation advances to this moment when nothing else can run.
+    ///
+    /// ```
+    /// use std::{pin::pin, task::{Context, Waker}};
+    /// use keywheel_core::{Clock, ManualClock};
+    ///
+    /// let clock = ManualClock::at("2026-11-30T07:59:00Z".parse().unwrap());
+    /// let midnight = "2026-11-30T08:00:00Z".parse().unwrap();
+    /// assert_eq!(clock.next_wake(), None);
+    ///
+    /// let mut sleep = pin!(clock.manual_sleep(1_796_025_600_000).unwrap());
+    /// let mut context = Context::from_waker(Waker::noop());
+    /// assert!(sleep.as_mut().poll(&mut context).is_pending());
+    /// assert_eq!(clock.next_wake(), Some(midnight));
+    /// clock.set(midnight);
+    /// assert!(sleep.as_mut().poll(&mut context).is_ready());
+    /// ```
     #[must_use]
     pub fn next_wake(&self) -> Option<DateTime<Utc>> {
         self.lock().sleepers.first_key_value().map(|((at, _), _)| from_unix_ms(*at))

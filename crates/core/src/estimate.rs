@@ -47,6 +47,14 @@ pub fn tokens(text: &str) -> u64 {
 ///
 /// A duration that is not known is bounded from the size: audio as if it were 8 kbit/s speech,
 /// video 64 kbit/s, which real files exceed.
+///
+/// ```
+/// use keywheel_core::estimate::media;
+///
+/// assert_eq!(media("image/png", 9_000, None), 258);
+/// assert_eq!(media("audio/ogg", 2_000_000, Some(90.0)), 32 * 90);
+/// assert_eq!(media("application/pdf", 12 * 1024, None), 258 * 3);
+/// ```
 #[must_use]
 pub fn media(mime: &str, bytes: u64, seconds: Option<f64>) -> u64 {
     let kind = mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

@@ -21,6 +21,22 @@ pub const PACIFIC: Tz = chrono_tz::America::Los_Angeles;
 /// assert_eq!(day.date().to_string(), "2026-11-29"); // still Sunday evening in California
 /// assert_eq!(day.ends_at().to_rfc3339(), "2026-11-30T08:00:00+00:00"); // 13:30 in India
 /// ```
+///
+/// The day on which the clocks go back has 25 hours; other providers' days turn elsewhere:
+///
+/// ```
+/// use chrono::TimeDelta;
+/// use keywheel_core::QuotaDay;
+///
+/// let moment = "2026-11-01T12:00:00Z".parse().unwrap();
+/// let day = QuotaDay::containing(moment);
+/// assert_eq!(day.length(), TimeDelta::hours(25));
+/// assert!(QuotaDay::straddles(moment, day.ends_at()));
+///
+/// let day = QuotaDay::containing_in(moment, chrono_tz::UTC);
+/// assert_eq!((day.zone(), day.length()), (chrono_tz::UTC, TimeDelta::hours(24)));
+/// assert_eq!(day.starts_at().to_rfc3339(), "2026-11-01T00:00:00+00:00");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QuotaDay {
     date: NaiveDate,
