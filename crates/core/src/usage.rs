@@ -4,6 +4,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Token counts of one call, as the provider reported them.
+///
+/// ```
+/// use keywheel_core::Usage;
+///
+/// let usage = Usage { thinking: 400, ..Usage::new(90, 10) };
+/// assert_eq!(usage.charged(), 500);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Prompt tokens, cached ones included.
@@ -16,11 +23,36 @@ pub struct Usage {
     pub thinking: u64,
     /// Tokens that tool results added to the prompt.
     pub tool: u64,
-    /// All of it, as the provider sums it up: what a budget is charged.
+    /// All of it, as the provider sums it up. It may hold more than the parts; where it holds less,
+    /// or is left out, the parts count: see [`charged`](Self::charged).
     pub total: u64,
 }
 
 impl Usage {
+    /// The usage of a call with `input` and `output` tokens and nothing else: the total is their
+    /// sum.
+    #[must_use]
+    pub const fn new(input: u64, output: u64) -> Self {
+        let total = input.saturating_add(output);
+        Self { input, cached: 0, output, thinking: 0, tool: 0, total }
+    }
+
+    /// What a budget is charged, in tokens: the total, or the sum of input, output, thinking and
+    /// tool where that is more. Cached tokens are within the input.
+    ///
+    /// ```
+    /// use keywheel_core::Usage;
+    ///
+    /// let by_hand = Usage { input: 90, output: 10, ..Usage::default() };
+    /// assert_eq!((by_hand.total, by_hand.charged()), (0, 100));
+    /// ```
+    #[must_use]
+    pub const fn charged(&self) -> u64 {
+        let answer = self.output.saturating_add(self.thinking);
+        let parts = self.input.saturating_add(self.tool).saturating_add(answer);
+        if parts > self.total { parts } else { self.total }
+    }
+
     /// The usage that `reply` reports: a whole reply, one event of a stream, the JSON array that
     /// Gemini sends without `alt=sse`, or the block itself.
     ///
@@ -60,6 +92,17 @@ impl Usage {
     ///
     /// Counts in streams are cumulative, so they are never added up, and the last one wins. Only
     /// nothing at all never follows something: an event with zeros alone is a placeholder.
+    ///
+    /// ```
+    /// use keywheel_core::Usage;
+    ///
+    /// let mut seen = None;
+    /// for total in [10, 25, 0] {
+    ///     Usage::take_last(&mut seen, Some(Usage { total, ..Usage::default() }));
+    /// }
+    /// Usage::take_last(&mut seen, None);
+    /// assert_eq!(seen.unwrap().total, 25);
+    /// ```
     pub fn take_last(seen: &mut Option<Self>, new: Option<Self>) {
         let Some(new) = new else { return };
         if seen.is_none() || new != Self::default() {

@@ -77,7 +77,7 @@ impl FromStr for Outcome {
 /// | refused (4xx, 429) | 0 | 0 |
 /// | server error (5xx) | 0 | as reserved |
 /// | lost (timeout or cut after sending) | the estimate, or what was seen if more; without `charge_timeouts` what was seen | as reserved |
-/// | answered, with usage | the usage | as reserved |
+/// | answered, with usage | the usage, as [`Usage::charged`] sums it up | as reserved |
 /// | answered, without usage | the estimate | as reserved |
 /// | cut short | the estimate, or what was seen if more | as reserved |
 ///
@@ -88,7 +88,7 @@ impl FromStr for Outcome {
 /// use keywheel_ledger::{Amount, Outcome, charge::charge};
 ///
 /// let reserved = Amount::new(800, 1);
-/// let usage = Usage { input: 100, output: 20, total: 120, ..Usage::default() };
+/// let usage = Usage::new(100, 20);
 /// assert_eq!(charge(Outcome::Answered, reserved, Some(&usage), true), Amount::new(120, 1));
 /// assert_eq!(charge(Outcome::CutShort, reserved, Some(&usage), true), reserved);
 /// ```
@@ -99,7 +99,7 @@ pub fn charge(
     seen: Option<&Usage>,
     charge_timeouts: bool,
 ) -> Amount {
-    let used = seen.map_or(0, |usage| usage.total);
+    let used = seen.map_or(0, Usage::charged);
     let tokens = match outcome {
         Outcome::NotSent | Outcome::Refused => return Amount::ZERO,
         Outcome::ServerError => 0,
@@ -158,6 +158,13 @@ mod tests {
         let usage = Usage { input: 100, output: 20, thinking: 900, total: 1_020, ..usage(0) };
         let charged = charge(Outcome::Answered, RESERVED, Some(&usage), true);
         assert_eq!(charged, Amount::new(1_020, 1));
+    }
+
+    #[test]
+    fn a_usage_without_its_total_costs_what_its_parts_are() {
+        let usage = Usage { input: 90, output: 10, ..Usage::default() };
+        assert_eq!(charge(Outcome::Answered, RESERVED, Some(&usage), true), Amount::new(100, 1));
+        assert_eq!(charge(Outcome::Lost, RESERVED, Some(&usage), false), Amount::new(100, 1));
     }
 
     #[test]

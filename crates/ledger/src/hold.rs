@@ -91,7 +91,18 @@ impl Hold {
     }
 
     /// Charges what was really used: a number of tokens, a [`Usage`], an [`Outcome`] without usage,
-    /// or an [`Actual`].
+    /// or an [`Actual`]. A usage costs its total, or its parts where they come to more, so that its
+    /// total may be left out ([`Usage::charged`]).
+    ///
+    /// ```
+    /// # use keywheel_ledger::{Ask, Ledger, LedgerError, Usage};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+    /// # let ledger = Ledger::builder().account("chat", []).in_memory().open().await?;
+    /// let hold = ledger.reserve("chat", Ask::new("m", 800)).await?.held().expect("no limit");
+    /// hold.settle(Usage { input: 90, output: 10, ..Usage::default() }).await?;
+    /// assert_eq!(ledger.usage("chat").await?.day.tokens.settled, 100);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Ledger::settle`].
@@ -119,7 +130,7 @@ impl Hold {
     /// # use keywheel_ledger::{Ask, Ledger, LedgerError, Outcome, Usage};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
     /// # let ledger = Ledger::builder().account("chat", []).in_memory().open().await?;
-    /// # let usage = Usage { input: 100, output: 20, total: 120, ..Usage::default() };
+    /// # let usage = Usage::new(100, 20);
     /// let hold = ledger.reserve("chat", Ask::new("m", 800)).await?.held().expect("no limit");
     /// // The first key got a 503 …
     /// let turned = hold.turn_over(Outcome::ServerError, Ask::new("m", 800)).await?;
@@ -211,7 +222,7 @@ pub struct TurnedOver {
 /// use keywheel_ledger::{Actual, Outcome, Usage};
 ///
 /// let figure = Actual::from(120);
-/// let usage = Actual::from(Usage { input: 100, output: 20, total: 120, ..Usage::default() });
+/// let usage = Actual::from(Usage::new(100, 20));
 /// let timeout = Actual::from(Outcome::Lost);
 /// let dropped = Actual::from(Outcome::CutShort).usage(None).note("the user closed the page");
 /// ```

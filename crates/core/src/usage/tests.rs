@@ -7,6 +7,17 @@ fn usage(input: u64, cached: u64, output: u64, thinking: u64, tool: u64, total: 
     Usage { input, cached, output, thinking, tool, total }
 }
 
+#[test]
+fn a_usage_made_by_hand_is_charged_whether_or_not_its_total_is_given() {
+    assert_eq!(usage(90, 0, 10, 0, 0, 0).charged(), 100);
+    assert_eq!(usage(90, 50, 10, 300, 7, 0).charged(), 407, "cached tokens are within the input");
+    assert_eq!(usage(0, 0, 0, 0, 0, 120).charged(), 120);
+    assert_eq!(usage(90, 0, 10, 0, 0, 130).charged(), 130, "what the total alone knows");
+    assert_eq!(usage(u64::MAX, 0, 1, 1, 1, 5).charged(), u64::MAX);
+    assert_eq!(Usage::new(90, 10), usage(90, 0, 10, 0, 0, 100));
+    assert_eq!(Usage::default().charged(), 0);
+}
+
 // https://github.com/librefang/librefang/issues/3479: thoughts were not counted.
 #[test]
 fn gemini_reports_thoughts_cache_and_tools_in_either_case() {

@@ -416,7 +416,7 @@ const fn sum(a: &Usage, b: &Usage) -> Usage {
         output: a.output.saturating_add(b.output),
         thinking: a.thinking.saturating_add(b.thinking),
         tool: a.tool.saturating_add(b.tool),
-        total: a.total.saturating_add(b.total),
+        total: a.charged().saturating_add(b.charged()),
     }
 }
 

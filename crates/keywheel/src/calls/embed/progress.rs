@@ -98,7 +98,7 @@ impl Partial {
         if let Some(usage) = answer.usage() {
             self.usage.input += usage.input;
             self.usage.cached += usage.cached;
-            self.usage.total += usage.total;
+            self.usage.total += usage.charged();
         }
         self.requests += u64::from(batch.requests);
         self.fetched += batch.texts.len() as u64;
