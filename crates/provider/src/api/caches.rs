@@ -91,6 +91,14 @@ impl CachedContent {
     }
 
     /// Sets its name for people.
+    ///
+    /// ```
+    /// use keywheel_provider::api::CachedContent;
+    ///
+    /// let cache = CachedContent::new("gemini-3.5-flash", ["a very long text"]);
+    /// let cache = cache.with_display_name("The rules of chess");
+    /// assert_eq!(cache.display_name.as_deref(), Some("The rules of chess"));
+    /// ```
     #[must_use]
     pub fn with_display_name(mut self, name: impl Into<String>) -> Self {
         self.display_name = Some(name.into());

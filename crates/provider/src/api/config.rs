@@ -64,6 +64,15 @@ pub struct GenerationConfig {
 /// let json = r#"{"includeThoughts":true,"thinkingLevel":"LOW"}"#;
 /// assert_eq!(serde_json::to_string(&thinking).unwrap(), json);
 /// ```
+///
+/// Models up to 2.5 take a number of tokens, later ones a level:
+///
+/// ```
+/// use keywheel_provider::api::{ThinkingConfig, ThinkingLevel};
+///
+/// assert_eq!(ThinkingConfig::off(), ThinkingConfig::budget(0));
+/// assert_eq!(ThinkingConfig::level(ThinkingLevel::Low), ThinkingLevel::Low.into());
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ThinkingConfig {

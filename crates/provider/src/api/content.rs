@@ -61,6 +61,48 @@ impl<T: Into<Part>> From<T> for Content {
 ///
 /// It is kept exactly as it came. A part with a `thoughtSignature` has to be sent back unchanged in
 /// later turns (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
+///
+/// Parts of an answer, read:
+///
+/// ```
+/// use keywheel_provider::api::Content;
+/// use serde_json::json;
+///
+/// let said: Content = serde_json::from_value(json!({"role": "model", "parts": [
+///     {"text": "First I add.", "thought": true},
+///     {"executableCode": {"language": "PYTHON", "code": "print(1 + 1)"}},
+///     {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "2\n"}},
+///     {"text": "It is 2.", "thoughtSignature": "c2ln"},
+/// ]}))
+/// .unwrap();
+/// let [thought, code, result, text] = &said.parts[..] else { panic!("four parts") };
+/// assert!(thought.is_thought());
+/// assert_eq!(code.executable_code().unwrap().code, "print(1 + 1)");
+/// assert_eq!(result.code_execution_result().unwrap().output, "2\n");
+/// assert_eq!(text.thought_signature().as_deref(), Some("c2ln"));
+/// assert_eq!(said.text(), "It is 2.", "a thought is no part of the answer");
+/// ```
+///
+/// And parts of a question, made:
+///
+/// ```
+/// use keywheel_provider::api::{Blob, FileData, FunctionCall, FunctionResponse, Part};
+/// use serde_json::json;
+///
+/// let blob = Blob { mime_type: "image/png".into(), data: "iVBORw==".into() };
+/// assert_eq!(Part::from_blob(&blob).inline_data(), Some(blob));
+///
+/// let address = "https://generativelanguage.googleapis.com/v1beta/files/abc";
+/// let file = FileData { mime_type: None, file_uri: address.into() };
+/// assert_eq!(Part::from_file(&file).file_data(), Some(file));
+///
+/// // A call that a model made elsewhere, and what came of it.
+/// let call = FunctionCall { id: None, name: "now".into(), args: None };
+/// assert_eq!(Part::from_function_call(&call).function_call(), Some(call));
+/// let hour = json!({"hour": 7}).into();
+/// let result = FunctionResponse { id: None, name: "now".into(), response: hour };
+/// assert_eq!(Part::from_function_response(&result).function_response(), Some(result));
+/// ```
 #[derive(Clone)]
 pub struct Part {
     json: Json,
@@ -302,6 +344,22 @@ pub struct FunctionCall {
 
 impl FunctionCall {
     /// The arguments as a `T`.
+    ///
+    /// ```
+    /// use keywheel_provider::api::FunctionCall;
+    /// use serde_json::json;
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Weather {
+    ///     city: String,
+    /// }
+    ///
+    /// let args = Some(json!({"city": "Pune"}).into());
+    /// let call = FunctionCall { id: None, name: "weather".into(), args };
+    /// assert_eq!(call.args::<Weather>()?.city, "Pune");
+    /// assert!(call.args::<Vec<u8>>().is_err());
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The model invented arguments that are no `T`.

@@ -70,6 +70,15 @@ impl EmbedRequest {
     }
 
     /// Sets the document's title.
+    ///
+    /// ```
+    /// use keywheel_provider::api::{EmbedRequest, TaskType};
+    ///
+    /// let document = EmbedRequest::from("It was the best of times")
+    ///     .with_task(TaskType::RetrievalDocument)
+    ///     .with_title("A Tale of Two Cities");
+    /// assert_eq!(document.title.as_deref(), Some("A Tale of Two Cities"));
+    /// ```
     #[must_use]
     pub fn with_title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());

@@ -24,6 +24,31 @@ use super::{
 ///         + r#""generationConfig":{"maxOutputTokens":100}}"#,
 /// );
 /// ```
+///
+/// What a model may be told beside the words:
+///
+/// ```
+/// use keywheel_provider::api::{BlockThreshold, GenerateRequest, SafetySetting, ThinkingConfig};
+///
+/// let request = GenerateRequest::default()
+///     .with_content("Name a colour")
+///     .with_candidate_count(2)
+///     .with_stop_sequences(["\n"])
+///     .with_temperature(0.2)
+///     .with_top_p(0.9)
+///     .with_top_k(40.0)
+///     .with_seed(7)
+///     .with_thinking(ThinkingConfig::budget(512))
+///     .with_safety(SafetySetting::all(&BlockThreshold::OnlyHigh))
+///     .with_cached_content("cachedContents/colours");
+/// assert_eq!(
+///     serde_json::to_string(&request.generation_config).unwrap(),
+///     r#"{"candidateCount":2,"stopSequences":["\n"],"temperature":0.2,"topP":0.9,"#.to_owned()
+///         + r#""topK":40.0,"seed":7,"thinkingConfig":{"thinkingBudget":512}}"#,
+/// );
+/// assert_eq!(request.safety_settings.len(), 4);
+/// assert_eq!(request.cached_content.as_deref(), Some("cachedContents/colours"));
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GenerateRequest {
@@ -178,6 +203,16 @@ impl GenerateRequest {
     }
 
     /// Sets how hard the model may think. Takes the place of a budget, which excludes a level.
+    ///
+    /// ```
+    /// use keywheel_provider::api::{GenerateRequest, ThinkingConfig, ThinkingLevel};
+    ///
+    /// let mut request = GenerateRequest::from("Prove it")
+    ///     .with_thinking(ThinkingConfig::budget(512).with_thoughts())
+    ///     .with_thinking_level(ThinkingLevel::High);
+    /// let thinking = request.config().thinking_config.clone().unwrap();
+    /// assert_eq!(thinking, ThinkingConfig::level(ThinkingLevel::High).with_thoughts());
+    /// ```
     #[must_use]
     pub fn with_thinking_level(mut self, level: ThinkingLevel) -> Self {
         let thinking = self.config().thinking_config.get_or_insert_default();
@@ -213,6 +248,17 @@ impl GenerateRequest {
     /// (`"type": "OBJECT"`).
     ///
     /// Takes the place of a JSON schema, which it excludes.
+    ///
+    /// ```
+    /// use keywheel_provider::api::GenerateRequest;
+    /// use serde_json::json;
+    ///
+    /// let mut request = GenerateRequest::from("Pick one")
+    ///     .with_json_schema(json!({"type": "string"}))
+    ///     .with_response_schema(json!({"type": "STRING"}));
+    /// assert_eq!(request.config().response_schema, Some(json!({"type": "STRING"}).into()));
+    /// assert_eq!(request.config().response_json_schema, None);
+    /// ```
     #[must_use]
     pub fn with_response_schema(mut self, schema: impl Into<Json>) -> Self {
         let config = self.config();

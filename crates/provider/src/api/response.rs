@@ -17,6 +17,29 @@ use super::{
 /// A status of 200 does not mean that there is an answer: a blocked prompt has no candidates, and a
 /// blocked or over-long answer has candidates without text. Ask
 /// [`block_reason`](Self::block_reason) and [`finish_reason`](Self::finish_reason).
+///
+/// ```
+/// use keywheel_provider::api::{FinishReason, GenerateResponse};
+/// use serde_json::{from_value, json};
+///
+/// let cut: GenerateResponse = from_value(json!({
+///     "candidates": [{
+///         "content": {"role": "model", "parts": [{"text": "Let me see.", "thought": true}]},
+///         "finishReason": "MAX_TOKENS",
+///     }],
+///     "usageMetadata": {"promptTokenCount": 8, "thoughtsTokenCount": 3, "totalTokenCount": 11},
+/// }))
+/// .unwrap();
+/// assert_eq!(cut.finish_reason(), Some(FinishReason::MaxTokens));
+/// assert_eq!((cut.text(), cut.thoughts()), ("".into(), "Let me see.".into()));
+/// assert_eq!(cut.content().unwrap().parts.len(), 1, "sent back, the thought stays in");
+/// assert_eq!(cut.continuation_token(), None, "a longer limit is needed, not another hop");
+///
+/// let refused = json!({"promptFeedback": {"blockReason": "SAFETY"}});
+/// let refused: GenerateResponse = from_value(refused).unwrap();
+/// assert_eq!(refused.block_reason(), Some("SAFETY"));
+/// assert_eq!(refused.finish_reason(), None);
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GenerateResponse {

@@ -22,6 +22,17 @@ use super::{
 /// assert!(!request.uses_tools(), "functions of one's own have no quota of their own");
 /// assert!(request.with_tool(Tool::google_search()).uses_tools());
 /// ```
+///
+/// Each kind of tool is an object of its own:
+///
+/// ```
+/// use keywheel_provider::api::{FunctionDeclaration, Tool};
+///
+/// assert_eq!(Tool::url_context().json().get(), r#"{"urlContext":{}}"#);
+/// assert_eq!(Tool::code_execution().json().get(), r#"{"codeExecution":{}}"#);
+/// let now = Tool::functions([FunctionDeclaration::new("now", "The time")]);
+/// assert!(now.json().get().starts_with(r#"{"functionDeclarations":[{"name":"now""#));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tool(Json);
@@ -142,6 +153,14 @@ impl FunctionDeclaration {
 ///     request.tool_config.unwrap().get(),
 ///     r#"{"functionCallingConfig":{"mode":"ANY","allowedFunctionNames":["weather"]}}"#,
 /// );
+/// ```
+///
+/// ```
+/// use keywheel_provider::api::{FunctionCalling, FunctionMode};
+///
+/// assert_eq!(FunctionCalling::auto().mode, FunctionMode::Auto);
+/// assert_eq!(FunctionCalling::none().mode, FunctionMode::Off);
+/// assert_eq!(FunctionCalling::validated().mode.as_str(), "VALIDATED");
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -62,6 +62,29 @@ const STATUS: &str = "x-goog-upload-status";
 const URL: &str = "x-goog-upload-url";
 
 /// One upload under way.
+///
+/// ```
+/// use std::sync::Arc;
+/// use keywheel_provider::{api::{Upload, UploadStep}, testing::Script, upstream::Upstream};
+/// # fn reply(fields: &[(&'static str, &'static str)]) -> http::HeaderMap {
+/// #     fields.iter().map(|&(n, v)| (n.parse().unwrap(), v.parse().unwrap())).collect()
+/// # }
+///
+/// let upstream = Upstream::google(Arc::new(Script::new()));
+/// let address = "https://generativelanguage.googleapis.com/upload/v1beta/files?upload_id=7";
+/// let begun = reply(&[("x-goog-upload-url", address)]);
+/// let mut upload = Upload::begin(&upstream, &begun, 10)?.with_chunk_bytes(4);
+/// assert_eq!((upload.size(), upload.next_range()), (10, 0..4));
+///
+/// // The reply to the first chunk is lost: ask how much has arrived, and go on from there.
+/// let ask = upload.query();
+/// assert_eq!(ask.headers["x-goog-upload-command"], "query");
+/// let arrived =
+///     reply(&[("x-goog-upload-status", "active"), ("x-goog-upload-size-received", "4")]);
+/// assert_eq!(upload.resume(&arrived)?, UploadStep::More);
+/// assert_eq!((upload.offset(), upload.next_range()), (4, 4..8));
+/// # Ok::<(), keywheel_provider::api::UploadError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Upload {
     /// Where its calls go.
