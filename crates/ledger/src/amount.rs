@@ -9,6 +9,13 @@ use serde::{Deserialize, Serialize};
 pub const LARGEST: u64 = 1_000_000_000_000;
 
 /// Tokens and logical calls.
+///
+/// ```
+/// use keywheel_ledger::{Amount, Unit};
+///
+/// let one = Amount::new(800, 1);
+/// assert_eq!((one.of(Unit::Tokens), one.of(Unit::Calls)), (800, 1));
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Amount {
     /// Tokens.

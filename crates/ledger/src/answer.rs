@@ -9,6 +9,23 @@ use crate::{Amount, Limit, Row, RowId, RowState, Scope};
 
 /// A reservation that a limit does not let through. Nothing was written. `Display` says it in a
 /// sentence.
+///
+/// ```
+/// # use keywheel_ledger::{Ask, Ledger, LedgerError, Limit, Period};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+/// # let day = Limit::tokens(Period::Day, 1_000);
+/// # let ledger = Ledger::builder().account("triage", [day]).in_memory().open().await?;
+/// let open = ledger.reserve("triage", Ask::new("m", 600)).await?.held().expect("it fits");
+/// let denied = ledger.reserve("triage", Ask::new("m", 500)).await?.denied().expect("too much");
+/// assert_eq!((denied.used(), denied.left(), denied.asked), (600, 400, 500));
+/// assert!(denied.retry_at.is_some()); // at midnight
+/// assert!(denied.may_fit_once_others_settle());
+/// assert!(!denied.never_fits());
+///
+/// open.settle(100).await?;
+/// let _fits = ledger.reserve("triage", Ask::new("m", 500)).await?.held().expect("it fits");
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
     /// Whose limit it is.
@@ -102,6 +119,17 @@ impl fmt::Display for Replayed {
 }
 
 /// What became of a settlement.
+///
+/// ```
+/// # use keywheel_ledger::{Ask, Ledger, LedgerError, SettledHow};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+/// # let ledger = Ledger::builder().account("chat", []).in_memory().open().await?;
+/// let hold = ledger.reserve("chat", Ask::new("m", 800)).await?.held().expect("no limit");
+/// let settled = hold.settle(900).await?;
+/// assert_eq!((settled.charged.tokens, settled.overrun()), (900, 100));
+/// assert_eq!(settled.how, SettledHow::First);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settled {
     /// The row.

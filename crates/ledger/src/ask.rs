@@ -59,6 +59,24 @@ impl From<u64> for Estimate {
 }
 
 /// What a caller wants to reserve.
+///
+/// ```
+/// # use keywheel_ledger::{Amount, Ask, Estimate, Ledger, LedgerError, Reserved};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+/// # let ledger = Ledger::builder().account("triage", []).in_memory().open().await?;
+/// let ask = Ask::new("m", Estimate::new(600, 200)).request_id("7").idempotent("message-7");
+/// assert_eq!(ask.amount(), Amount::new(800, 1));
+/// let _hold = ledger.reserve("triage", ask.clone()).await?.held().expect("no limit");
+/// // Asked once more, after a crash or by a second worker: it must not be sent again.
+/// assert!(matches!(ledger.reserve("triage", ask).await?, Reserved::Replayed(_)));
+///
+/// // The same key for another request is a mistake; what counts as the same, the body says here.
+/// let first = Ask::new("m", 800).idempotent_by("message-8", b"Is this spam? ...");
+/// let _hold = ledger.reserve("triage", first).await?.held().expect("no limit");
+/// let other = Ask::new("m", 800).idempotent_by("message-8", b"Translate: ...");
+/// assert!(ledger.reserve("triage", other).await.is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Ask {

@@ -7,6 +7,23 @@ use crate::{Row, Total, TotalKey, total::Delta};
 /// Adds rows up and compares them with totals. For those who write stores.
 ///
 /// Feed it every row and every total of one snapshot, in any order.
+///
+/// ```
+/// use keywheel_ledger::{Ask, AccountId, LedgerRules, Reservation, Row, RowId, audit::Auditor};
+///
+/// # let rules = std::sync::Arc::new(LedgerRules::new());
+/// # let now = "2026-11-30T12:00:00Z".parse().expect("a moment");
+/// let ask = Reservation::new(AccountId::new("triage")?, Ask::new("m", 800), rules, now)?;
+/// let row = Row::reserved(RowId::fresh(1), &ask);
+///
+/// let mut auditor = Auditor::default();
+/// auditor.row(&row);
+/// // auditor.total(key, total) for each total of the store: here none, so all of them are missed.
+/// let report = auditor.finish();
+/// assert!(!report.is_balanced());
+/// assert_eq!(report.mismatches.len(), row.total_keys().len());
+/// # Ok::<(), keywheel_ledger::LedgerError>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Auditor {
     rows: u64,

@@ -6,6 +6,16 @@ use std::{error::Error, fmt, path::Path, sync::Arc};
 /// nothing may be sent.
 ///
 /// Cloning is cheap: one failed commit fails every caller whose work was in it.
+///
+/// ```
+/// use std::{error::Error, io};
+/// use keywheel_ledger::{ErrorKind, LedgerError};
+///
+/// let full = io::Error::from(io::ErrorKind::StorageFull);
+/// let error = LedgerError::new(ErrorKind::Store, "the row cannot be written").caused_by(full);
+/// assert_eq!(error.kind(), ErrorKind::Store);
+/// assert!(error.source().is_some());
+/// ```
 #[derive(Debug, Clone)]
 pub struct LedgerError {
     kind: ErrorKind,

@@ -127,6 +127,25 @@ impl FromStr for RowState {
 }
 
 /// Everything that is kept of one reservation. Times are whole milliseconds.
+///
+/// ```
+/// use std::sync::Arc;
+/// use keywheel_ledger::{AccountId, Amount, Ask, LedgerRules, Reservation, Row, RowId, RowState};
+///
+/// # let now = "2026-11-30T12:00:00Z".parse().expect("a moment");
+/// let rules = Arc::new(LedgerRules::new());
+/// let ask = Reservation::new(AccountId::new("triage")?, Ask::new("m", 800), rules, now)?;
+/// let open = Row::reserved(RowId::fresh(1), &ask);
+/// assert_eq!((open.amount(), open.overrun()), (Amount::new(800, 1), 0));
+/// assert_eq!(open.heard_of_at(), now);
+/// // The account's and everybody's; of the day, the month and ever; of the model and of all.
+/// assert_eq!(open.total_keys().len(), 12);
+///
+/// let charged = Some(Amount::new(900, 1));
+/// let settled = Row { state: RowState::Settled, charged, ..open };
+/// assert_eq!(settled.overrun(), 100);
+/// # Ok::<(), keywheel_ledger::LedgerError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
     /// Its identity.

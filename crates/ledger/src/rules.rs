@@ -37,6 +37,18 @@ impl Period {
 }
 
 /// A cap on what may be used: settled and reserved together never pass it by a reservation.
+///
+/// ```
+/// use keywheel_ledger::{Limit, Period, Scope, Span};
+///
+/// let limit = Limit::tokens(Period::Month, 100_000).for_model("gemini-3.6-flash");
+/// assert_eq!(limit.to_string(), "100000 tokens a month for gemini-3.6-flash");
+///
+/// let day = "2026-11-30".parse().expect("a day");
+/// assert_eq!(limit.period.around(day), Span::Month(2026, 11));
+/// let key = limit.total_key(Scope::Whole, day); // the sum that it is compared with
+/// assert_eq!((key.span, key.model.as_deref()), (Span::Month(2026, 11), Some("gemini-3.6-flash")));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Limit {
     /// What is counted.
@@ -190,6 +202,22 @@ impl LedgerRules {
 
     /// The limits that hold for `account` and `model`, each with whose it is; the account's first.
     ///
+    /// ```
+    /// use keywheel_ledger::{AccountId, LedgerRules, Limit, Period, Scope};
+    ///
+    /// let rules = LedgerRules::new()
+    ///     .zone(chrono_tz::UTC)
+    ///     .any_account()
+    ///     .account("triage", [Limit::calls(Period::Day, 500).for_model("m")])?
+    ///     .allowance([Limit::tokens(Period::Day, 1_000_000)]);
+    /// let (triage, guest) = (AccountId::new("triage")?, AccountId::new("guest")?);
+    /// assert_eq!(rules.limits_for(&triage, "m")?.count(), 2);
+    /// assert_eq!(rules.limits_for(&triage, "another model")?.count(), 1);
+    /// assert!(rules.limits_for(&guest, "m")?.all(|(scope, _)| scope == Scope::Whole));
+    /// assert_eq!(rules.default_max_output("triage"), 8_192);
+    /// # Ok::<(), keywheel_ledger::LedgerError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::UnknownAccount`] if the account is not named here and has to be.
     pub fn limits_for<'a>(
@@ -253,6 +281,18 @@ impl LedgerRules {
 
 /// Over 90 % of a limit of the allowance are given out to accounts. `Display` says it in a
 /// sentence.
+///
+/// ```
+/// use keywheel_ledger::{LedgerRules, Limit, Period};
+///
+/// let rules = LedgerRules::new()
+///     .account("triage", [Limit::calls(Period::Day, 800)])?
+///     .account("batch", [Limit::calls(Period::Day, 400)])?
+///     .allowance([Limit::calls(Period::Day, 1_000)]);
+/// let found = rules.overcommitments();
+/// assert_eq!((found[0].given_out, found[0].percent()), (1_200, 120));
+/// # Ok::<(), keywheel_ledger::LedgerError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overcommitment {
     /// The limit of the allowance.

@@ -24,6 +24,13 @@ pub struct StorageInfo {
 }
 
 /// On what a ledger lies.
+///
+/// ```
+/// use keywheel_ledger::StorageKind;
+///
+/// assert!(StorageKind::Overlay.vanishes());
+/// assert!(!StorageKind::Disk("ext4".into()).vanishes());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -14,6 +14,21 @@
 //! A case panics if the store breaks the contract. Cases run on tokio, and mean most with several
 //! threads. They need no real time: the clock is moved by hand. What outlives a process, and what several
 //! processes do at once, only the store's own tests can show.
+//!
+//! One case alone, for those who have a test harness of their own:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use keywheel_ledger::MemoryStore;
+//! use keywheel_ledger::conformance::{CASES, Case};
+//!
+//! # #[tokio::main] async fn main() {
+//! # let now = "2026-11-30T12:00:00Z".parse().unwrap();
+//! let case = Case::named("a_cap_of_1000_takes_600_once");
+//! assert!(CASES.iter().any(|other| other.name() == case.name()));
+//! case.run(Arc::new(MemoryStore::new(now))).await; // a new, empty store
+//! # }
+//! ```
 
 mod concurrency;
 mod desk;
