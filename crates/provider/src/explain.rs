@@ -19,6 +19,23 @@ use crate::classify::{Asked, Dialect, Reply, Verdict, classify};
 /// The answer has `kind`, `key_is_dead`, `scope`, `delay_s` and `until` (as the default strategies
 /// give them, without jitter; both null when waiting is no answer), `retry`, `limits`, `evidence`,
 /// `effects`, `message`, `fix`, `clamped`, `named_quota` and `project_number`.
+///
+/// ```
+/// use keywheel_provider::explain;
+/// use serde_json::{from_value, json};
+///
+/// let case = from_value(json!({
+///     "status": 429,
+///     "headers": {"retry-after": 7},
+///     "provider": "groq",
+///     "now": "2026-11-30T07:12:03Z",
+/// }))
+/// .unwrap();
+/// let now = "2026-12-01T00:00:00Z".parse().unwrap();
+/// let verdict = explain(&case, now);
+/// assert_eq!(verdict["delay_s"], 7.0);
+/// assert_eq!(verdict["until"], "2026-11-30T07:12:10.000Z", "the case says when it was");
+/// ```
 #[must_use]
 pub fn explain(case: &Map<String, Value>, now: DateTime<Utc>) -> Value {
     if !case.contains_key("status") && !case.contains_key("body") {
@@ -45,6 +62,15 @@ pub fn explain(case: &Map<String, Value>, now: DateTime<Utc>) -> Value {
 }
 
 /// Explains bytes of which nothing else is known, as the body of a reply without a status.
+///
+/// ```
+/// use keywheel_provider::explain_bytes;
+///
+/// let body = br#"{"error": {"code": 400, "message": "API key not valid. Please pass a valid API key."}}"#;
+/// let verdict = explain_bytes(body, "2026-11-30T07:12:03Z".parse().unwrap());
+/// assert_eq!(verdict["kind"], "invalid_key");
+/// assert_eq!(verdict["key_is_dead"], true);
+/// ```
 #[must_use]
 pub fn explain_bytes(body: &[u8], now: DateTime<Utc>) -> Value {
     let reply = Reply { status: 0, headers: &HeaderMap::new(), body };
@@ -52,6 +78,18 @@ pub fn explain_bytes(body: &[u8], now: DateTime<Utc>) -> Value {
 }
 
 /// A verdict as JSON, its waits resolved as the pool's default strategies do.
+///
+/// ```
+/// use http::HeaderMap;
+/// use keywheel_provider::{Asked, Dialect, Reply, classify, explain::to_json};
+///
+/// let reply = Reply { status: 200, headers: &HeaderMap::new(), body: b"{}" };
+/// let now = "2026-11-30T07:12:03Z".parse().unwrap();
+/// let verdict = classify(Dialect::Gemini, &reply, &Asked::default(), now);
+/// let json = to_json(&verdict, Dialect::Gemini, now);
+/// assert_eq!(json["kind"], "served");
+/// assert!(json["until"].is_null(), "nothing to wait for");
+/// ```
 #[must_use]
 pub fn to_json(verdict: &Verdict, dialect: Dialect, now: DateTime<Utc>) -> Value {
     let until = verdict.effects.first().and_then(|effect| default_until(effect.wait, dialect, now));
@@ -77,6 +115,17 @@ pub fn to_json(verdict: &Verdict, dialect: Dialect, now: DateTime<Utc>) -> Value
 ///
 /// A day ends at midnight Pacific for Gemini and at midnight UTC for the others; a ladder begins at
 /// a minute.
+///
+/// ```
+/// use keywheel_core::{Wait, Window};
+/// use keywheel_provider::{Dialect, explain::default_until};
+///
+/// let now = "2026-11-30T07:12:03Z".parse().unwrap();
+/// let day = |dialect| default_until(Wait::Reset(Window::Day), dialect, now).unwrap();
+/// assert_eq!(day(Dialect::Gemini).to_rfc3339(), "2026-11-30T08:00:00+00:00");
+/// assert_eq!(day(Dialect::OpenAi).to_rfc3339(), "2026-12-01T00:00:00+00:00");
+/// assert_eq!(default_until(Wait::None, Dialect::Gemini, now), None);
+/// ```
 #[must_use]
 pub fn default_until(wait: Wait, dialect: Dialect, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let delay = match wait {

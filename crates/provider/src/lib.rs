@@ -11,6 +11,8 @@
 //! | how a streamed answer is read | [`stream`], [`sse`] |
 //! | how tests stand in for the network | [`testing`] |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod api;
 pub mod classify;
 pub mod explain;

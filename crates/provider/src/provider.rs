@@ -37,6 +37,20 @@ use crate::{
 /// Errors of the provider are not read here but by [`classify`](crate::classify()), which is told the
 /// [`dialect`](Self::dialect). A `200` that holds an error in place of an answer is read as an answer without
 /// candidates whose `extra` holds `error`.
+///
+/// What differs between two of them:
+///
+/// ```
+/// use keywheel_provider::{GeminiApi, OpenAiApi, Provider, provider::Auth};
+///
+/// let (google, openai) = (GeminiApi, OpenAiApi::new());
+/// assert_eq!((google.name(), openai.name()), ("gcp.gemini", "openai"));
+/// assert_eq!((google.auth(), openai.auth()), (Auth::GoogleKey, Auth::Bearer));
+/// assert_eq!((google.default_version(), openai.default_version()), (Some("v1beta"), None));
+/// assert_eq!((google.max_embed_batch(), openai.max_embed_batch()), (100, 100));
+/// // Google counts every text of a batch as a request, OpenAI the batch as one.
+/// assert_eq!((google.embed_weight(5), openai.embed_weight(5)), (5, 1));
+/// ```
 pub trait Provider: fmt::Debug + Send + Sync {
     /// The name in traces: OpenTelemetry's `gen_ai.provider.name`, such as `gcp.gemini` or `openai`.
     fn name(&self) -> &str;
@@ -131,6 +145,16 @@ pub trait Provider: fmt::Debug + Send + Sync {
 }
 
 /// Reads the events of one stream, in their order. Keeps what has to be put together from several.
+///
+/// ```
+/// use keywheel_provider::{OpenAiApi, Provider};
+///
+/// let mut reader = OpenAiApi::new().event_reader();
+/// let event = reader.read(br#"{"choices": [{"delta": {"content": "Hello"}}]}"#)?;
+/// assert_eq!(event.unwrap().text(), "Hello");
+/// assert!(reader.read(b"no JSON").is_err());
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 pub trait EventReader: fmt::Debug + Send {
     /// What the data of one event says; `None` where it says nothing of its own. Never asked about an empty
     /// event or `[DONE]`.

@@ -146,6 +146,14 @@ impl SseDecoder {
     }
 
     /// Sets the most bytes that one line, and the data of one frame, may have.
+    ///
+    /// ```
+    /// use keywheel_provider::sse::{FrameTooLarge, SseDecoder};
+    ///
+    /// let mut decoder = SseDecoder::new().with_limit(8);
+    /// decoder.push(b"data: more than eight bytes\n\n");
+    /// assert_eq!(decoder.next_frame(), Err(FrameTooLarge { limit: 8 }));
+    /// ```
     #[must_use]
     pub const fn with_limit(mut self, bytes: usize) -> Self {
         self.limit = bytes;

@@ -101,6 +101,19 @@ impl GenerateStream {
     ///
     /// Gives up after [`FIRST_EVENT_BYTES`], or when `patience` ends: 2 s after the headers is usual.
     ///
+    /// ```
+    /// use std::future::pending;
+    /// use keywheel_provider::{WireResponse, stream::{First, GenerateStream}};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let body = "data: {\"error\": {\"code\": 503, \"status\": \"UNAVAILABLE\"}}\r\n\r\n";
+    /// let reply = WireResponse::whole(200, http::HeaderMap::new(), body);
+    /// let first = GenerateStream::new(reply).first_event(pending()).await;
+    /// assert!(matches!(first, First::Failed(_)), "another attempt may take over");
+    /// # }
+    /// ```
+    ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped; it can be called again.
     pub async fn first_event(&mut self, patience: impl Future<Output = ()>) -> First {

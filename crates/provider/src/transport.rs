@@ -136,6 +136,16 @@ impl TransportError {
     }
 
     /// The same with its cause, which must print no secret either.
+    ///
+    /// ```
+    /// use std::{error::Error as _, io};
+    /// use keywheel_provider::{Sent, TransportError, TransportKind};
+    ///
+    /// let error = TransportError::new(TransportKind::Connect, Sent::No, "no connection")
+    ///     .with_source(io::Error::from(io::ErrorKind::ConnectionRefused));
+    /// assert_eq!(error.to_string(), "no connection");
+    /// assert_eq!(error.source().unwrap().to_string(), "connection refused");
+    /// ```
     #[must_use]
     pub fn with_source(
         mut self,

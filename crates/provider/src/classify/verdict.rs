@@ -79,6 +79,19 @@ pub struct Asked<'a> {
 }
 
 /// What a reply means.
+///
+/// ```
+/// use http::HeaderMap;
+/// use keywheel_core::{Cause, Scope};
+/// use keywheel_provider::{Asked, Dialect, Reply, Retry, classify};
+///
+/// let body = br#"{"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}}"#;
+/// let reply = Reply { status: 503, headers: &HeaderMap::new(), body };
+/// let now = "2026-11-30T07:12:03Z".parse().unwrap();
+/// let verdict = classify(Dialect::Gemini, &reply, &Asked::default(), now);
+/// assert_eq!(verdict.cause(), Some(Cause::Overloaded));
+/// assert_eq!(verdict.scope(), Some(Scope::Model), "no key is to blame");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Verdict {

@@ -14,6 +14,21 @@ use crate::{
 const MAX_EMBED_BATCH: usize = 100;
 
 /// Google's Gemini Developer API.
+///
+/// ```
+/// use keywheel_provider::{GeminiApi, Provider};
+///
+/// let vectors = GeminiApi.read_embeddings(br#"{"embeddings": [{"values": [0.6, 0.8]}]}"#)?;
+/// assert_eq!(vectors.embeddings[0].values, [0.6, 0.8]);
+/// assert_eq!(GeminiApi.read_count(br#"{"totalTokens": 31}"#)?.total_tokens, 31);
+///
+/// let page = br#"{"models": [{"name": "models/gemini-3.5-flash"}], "nextPageToken": "t"}"#;
+/// let page = GeminiApi.read_models(page)?;
+/// assert_eq!(page.next_page_token.as_deref(), Some("t"));
+/// let model = br#"{"name": "models/gemini-3.5-flash", "inputTokenLimit": 1048576}"#;
+/// assert_eq!(GeminiApi.read_model(model)?.name, page.models[0].name);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GeminiApi;
 

@@ -70,6 +70,21 @@ use crate::{
 /// );
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// What comes back is read into Gemini's words:
+///
+/// ```
+/// use keywheel_provider::{OpenAiApi, Provider};
+///
+/// let api = OpenAiApi::new();
+/// let vectors = br#"{"data": [{"index": 0, "embedding": [0.6, 0.8]}]}"#;
+/// assert_eq!(api.read_embeddings(vectors)?.embeddings[0].values, [0.6, 0.8]);
+/// let model = br#"{"id": "llama-3.1-8b-instant", "context_window": 131072}"#;
+/// assert_eq!(api.read_model(model)?.input_token_limit, Some(131_072));
+/// let models = br#"{"data": [{"id": "llama-3.1-8b-instant"}]}"#;
+/// assert_eq!(api.read_models(models)?.models[0].name, "llama-3.1-8b-instant");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenAiApi {
     name: Cow<'static, str>,
@@ -109,6 +124,12 @@ impl OpenAiApi {
 
     /// Sets the name in traces: `groq`, `mistral_ai`, `x_ai`, …. Defaults to `openai`.
     /// OpenTelemetry lists the names as `gen_ai.provider.name`.
+    ///
+    /// ```
+    /// use keywheel_provider::{OpenAiApi, Provider};
+    ///
+    /// assert_eq!(OpenAiApi::new().with_name("groq").name(), "groq");
+    /// ```
     #[must_use]
     pub fn with_name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.name = name.into();
@@ -134,6 +155,16 @@ impl OpenAiApi {
 
     /// Sends system instructions as messages of role `developer`, as OpenAI's newer models have it. They take
     /// `system`, the default, for the same; others know only that.
+    ///
+    /// ```
+    /// use keywheel_provider::{OpenAiApi, Provider, api::GenerateRequest};
+    ///
+    /// let request = GenerateRequest::from("Say hello").with_system("Be brief");
+    /// let call = OpenAiApi::new().with_developer_role().generate("gpt-5-nano", &request)?;
+    /// let body: serde_json::Value = serde_json::from_slice(&call.body)?;
+    /// assert_eq!(body["messages"][0]["role"], "developer");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub const fn with_developer_role(mut self) -> Self {
         self.system_role = "developer";
@@ -142,6 +173,19 @@ impl OpenAiApi {
 
     /// Does not ask for the usage of streams, for servers that refuse `stream_options`. Their streams are then
     /// charged at their estimate.
+    ///
+    /// ```
+    /// use keywheel_provider::{OpenAiApi, Provider};
+    ///
+    /// let asks = |api: OpenAiApi| -> Result<bool, Box<dyn std::error::Error>> {
+    ///     let call = api.stream("llama-3.1-8b-instant", &"Say hello".into())?;
+    ///     let body: serde_json::Value = serde_json::from_slice(&call.body)?;
+    ///     Ok(body.get("stream_options").is_some())
+    /// };
+    /// assert!(asks(OpenAiApi::new())?);
+    /// assert!(!asks(OpenAiApi::new().without_stream_usage())?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub const fn without_stream_usage(mut self) -> Self {
         self.stream_usage = false;
@@ -150,6 +194,12 @@ impl OpenAiApi {
 
     /// Sets how many texts one call for embeddings may have. Defaults to 100, which Google's layer takes, too;
     /// OpenAI takes 2,048. At least one.
+    ///
+    /// ```
+    /// use keywheel_provider::{OpenAiApi, Provider};
+    ///
+    /// assert_eq!(OpenAiApi::new().with_max_embed_batch(2_048).max_embed_batch(), 2_048);
+    /// ```
     #[must_use]
     pub const fn with_max_embed_batch(mut self, texts: usize) -> Self {
         self.max_embed_batch = if texts == 0 { 1 } else { texts };
