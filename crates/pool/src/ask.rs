@@ -13,6 +13,23 @@ use keywheel_core::Fingerprint;
 /// let ask = Ask::new("gemini-3.5-flash-lite").with_tokens(1_200);
 /// assert_eq!((ask.requests, ask.tokens, ask.allow_paid), (1, 1_200, false));
 /// ```
+///
+/// Everything that can be said of one attempt:
+///
+/// ```
+/// use keywheel_pool::{Ask, Fingerprint};
+///
+/// let tried = Fingerprint::of("AQ.EXAMPLE-key-1");
+/// let ask = Ask::new("gemini-embedding-001")
+///     .with_requests(100) // one for each text
+///     .with_tools()
+///     .excluding([tried])
+///     .with_affinity("my-project")
+///     .allowing_paid()
+///     .by("2026-11-30T08:00:00Z".parse().unwrap());
+/// assert_eq!((ask.requests, ask.tools, ask.allow_paid), (100, true, true));
+/// assert_eq!((ask.exclude, ask.affinity.as_deref()), (vec![tried], Some("my-project")));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
     /// The model as the caller names it. Quotas are kept under this name, whatever a reply calls it.

@@ -14,6 +14,25 @@ use crate::{
 };
 
 /// Builds a [`Pool`]: setters never fail, [`build`](Self::build) reports what was wrong.
+///
+/// ```
+/// use std::sync::Arc;
+/// use keywheel_core::ManualClock;
+/// use keywheel_pool::{ApiKey, Ask, KeySpec, LimitKind, Pool, Selection, StateLocation, reset};
+///
+/// let clock = ManualClock::at("2026-11-30T07:00:00Z".parse().unwrap());
+/// let pool = Pool::builder()
+///     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "KEY_1")])
+///     .selection(Selection::MostRemaining)
+///     .reset_strategy(LimitKind::Tool, reset::hourly())
+///     .exploration(false)
+///     .clock(Arc::new(clock)) // a test moves it
+///     .seed(7) // and repeats
+///     .state(StateLocation::None)
+///     .build()
+///     .unwrap();
+/// assert!(pool.try_lease(&Ask::new("gemini-3.5-flash")).is_ok());
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct PoolBuilder {

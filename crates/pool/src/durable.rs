@@ -166,6 +166,13 @@ pub enum UpdateError {
 }
 
 /// The version of a file's format, as a field: a file of another version is not read, but kept aside.
+///
+/// ```
+/// use keywheel_pool::durable::Version;
+///
+/// assert_eq!(serde_json::to_string(&Version::<2>).unwrap(), "2");
+/// assert!(serde_json::from_str::<Version<2>>("1").is_err());
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Version<const N: u32>;
 

@@ -21,6 +21,34 @@ use crate::{
 /// Call [`sent`](Self::sent) when the request leaves, then one of [`served`](Self::served),
 /// [`refused`](Self::refused) and [`failed`](Self::failed).
 ///
+/// ```
+/// use keywheel_core::{Cause, Effect, Scope, Tier, Usage, Wait, Window};
+/// use keywheel_pool::{ApiKey, Ask, KeySpec, Pool, Refusal, StateLocation};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "KEY_1").with_project("mine");
+/// let pool = Pool::builder().keys([key]).state(StateLocation::None).build().unwrap();
+/// let ask = Ask::new("gemini-3.5-flash").with_tokens(900);
+///
+/// let mut lease = pool.try_lease(&ask).unwrap();
+/// assert_eq!((lease.label(), lease.quota_project()), ("KEY_1", "mine"));
+/// assert_eq!((lease.tier(), lease.is_exploration()), (Tier::Free, false));
+/// assert_eq!(lease.fingerprint(), lease.key().fingerprint());
+/// lease.sent();
+/// // ... it was served, and the reply named no limits:
+/// lease.served_with(&Usage { input: 850, ..Usage::default() }, &[]);
+///
+/// let mut lease = pool.try_lease(&ask).unwrap();
+/// lease.sent();
+/// // ... the reply says that the day is spent:
+/// let effect = Effect::new(Scope::Bucket, Cause::PerDayRequests, Wait::Reset(Window::Day));
+/// let reported = lease.refused(&Refusal::new([effect])).await;
+/// assert!(reported.held);
+/// assert!(pool.try_lease(&ask).is_err());
+/// # }
+/// ```
+///
 /// # Cancel safety
 /// Dropped before `sent`, its share is given back; dropped after, it stays counted, since the provider may
 /// have seen the request.

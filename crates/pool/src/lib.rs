@@ -10,9 +10,14 @@
 //! | how to ask for a key, and what comes back | [`Pool`], [`Ask`], [`Lease`], [`Exhausted`] |
 //! | when a limit comes back, and how to say it for another provider | [`reset`] |
 //! | what the pool knows now | [`status`] |
+//! | who is asked next, and what is known of limits beforehand | [`Selection`], [`Limits`] |
+//! | how state is kept, or not | [`StateLocation`] |
 //! | how to keep something else beside the state file | [`durable`] |
-//! | what is decided, and by which rule | `cooldown`, `window`, `state::bucket` (pure functions) |
-//! | whose turn it is | `state::model`, `state::lane`, `wait` |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+// For readers of the code: what is decided, and by which rule, is in `cooldown`, `window` and `state::bucket` (pure
+// functions); whose turn it is, in `state::model`, `state::lane` and `wait`.
 
 mod ask;
 mod builder;
@@ -37,7 +42,12 @@ pub mod status;
 mod wait;
 mod window;
 
-pub use keywheel_core::{ApiKey, Cause, Effect, Fingerprint, Usage};
+pub use chrono;
+pub use chrono_tz;
+pub use keywheel_core::{
+    ApiKey, ApiKeyError, Cause, Clock, Dimension, Effect, Fingerprint, LimitSeen, ManualClock,
+    Release, SystemClock, Tier, Usage,
+};
 
 pub use ask::Ask;
 pub use builder::PoolBuilder;

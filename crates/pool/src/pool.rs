@@ -124,6 +124,22 @@ impl Pool {
     }
 
     /// When `ask` can be served: now, or a moment in the future; `None` when no moment can be named.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel_core::ManualClock;
+    /// # use keywheel_pool::{ApiKey, Ask, KeySpec, Limits, Pool, StateLocation};
+    /// # let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "KEY_1");
+    /// # let clock = ManualClock::at("2026-11-30T12:00:00Z".parse().unwrap());
+    /// # let pool = Pool::builder().keys([key]).clock(Arc::new(clock)).state(StateLocation::None);
+    /// let pool = pool.limits("gemma", Limits { rpm: Some(1), ..Limits::default() }).build().unwrap();
+    /// let now = pool.clock().now();
+    /// assert_eq!(pool.next_available("gemma"), Some(now));
+    /// pool.try_lease(&Ask::new("gemma")).unwrap().sent();
+    /// assert!(pool.next_available("gemma").unwrap() > now);
+    /// // No key is of this quota project:
+    /// assert_eq!(pool.next_available_for(&Ask::new("gemma").with_affinity("another")), None);
+    /// ```
     #[must_use]
     pub fn next_available_for(&self, ask: &Ask) -> Option<DateTime<Utc>> {
         let model = self.model(&ask.model);
@@ -216,6 +232,18 @@ impl Pool {
     /// Answers to requests that are in flight now cannot bring them back. Counts stay: they are true. A
     /// learned daily limit that is reached is forgotten, or the bucket would stay out.
     ///
+    /// ```
+    /// # use keywheel_pool::{ApiKey, KeySpec, Pool, Selector, StateLocation};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "KEY_1");
+    /// # let pool = Pool::builder().keys([key]).state(StateLocation::None).build().unwrap();
+    /// pool.mark_rate_limited("KEY_1", "gemini-3.5-flash", None).await.unwrap();
+    /// assert_eq!(pool.clear(Selector::Label("KEY_1".into())).await, 1);
+    /// assert_eq!(pool.clear(Selector::All).await, 0);
+    /// # }
+    /// ```
+    ///
     /// # Cancel safety
     /// Everything is cleared when this is called; dropping the future loses nothing.
     pub fn clear(&self, selector: Selector) -> impl Future<Output = usize> + Send + use<> {
@@ -231,6 +259,19 @@ impl Pool {
 
     /// Takes one cooldown of one bucket back, as if it had never been reported: for a caller who finds that
     /// several quota projects refused the same request because of the request. True when there was one.
+    ///
+    /// ```
+    /// # use keywheel_pool::{ApiKey, Ask, Cause, KeySpec, Pool, StateLocation};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let spec = |key, label| KeySpec::new(ApiKey::new(key).unwrap(), label);
+    /// # let key = spec("AQ.EXAMPLE-key-1", "KEY_1").with_project("mine");
+    /// # let pool = Pool::builder().keys([key]).state(StateLocation::None).build().unwrap();
+    /// pool.mark_rate_limited("KEY_1", "gemma", None).await.unwrap();
+    /// assert!(pool.withdraw("mine", "gemma", Cause::UnspecifiedQuota).await);
+    /// assert!(pool.try_lease(&Ask::new("gemma")).is_ok());
+    /// # }
+    /// ```
     ///
     /// # Cancel safety
     /// As [`clear`](Self::clear).
@@ -255,6 +296,32 @@ impl Pool {
     ///
     /// Of several processes on one state file, one has each check: it is claimed in the file first. Without a file
     /// that can be written, each runs its own; rather twice than never.
+    ///
+    /// ```
+    /// use std::{sync::Arc, time::Duration};
+    /// use keywheel_core::{Cause, Effect, ManualClock, Scope, Wait};
+    /// use keywheel_pool::{ApiKey, Ask, CheckResult, KeySpec, Pool, Refusal, StateLocation};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let clock = ManualClock::at("2026-11-30T12:00:00Z".parse().unwrap());
+    /// let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "KEY_1");
+    /// let pool = Pool::builder().keys([key]).clock(Arc::new(clock.clone()));
+    /// let pool = pool.state(StateLocation::None).build().unwrap();
+    /// let mut lease = pool.try_lease(&Ask::new("gemma")).unwrap();
+    /// lease.sent();
+    /// let dead = Effect::new(Scope::Key, Cause::ExpiredKey, Wait::None);
+    /// lease.refused(&Refusal::new([dead])).await;
+    /// assert!(pool.try_lease(&Ask::new("gemma")).is_err());
+    ///
+    /// clock.advance(Duration::from_secs(2 * 86_400));
+    /// for due in pool.due_checks().await {
+    ///     // ... send `GET models` with `due.key`; it works:
+    ///     pool.check_result(due.fingerprint, CheckResult::Alive);
+    /// }
+    /// assert!(pool.try_lease(&Ask::new("gemma")).is_ok());
+    /// # }
+    /// ```
     ///
     /// # Cancel safety
     /// Dropped while the claim is written, the check is due again in an hour.
@@ -282,6 +349,16 @@ impl Pool {
     }
 
     /// Replaces the keys. Keys that stay keep all that is known of them; keys that come back find it again.
+    ///
+    /// ```
+    /// # use keywheel_pool::{ApiKey, KeySpec, Pool, StateLocation};
+    /// let key = |name: &str| KeySpec::new(ApiKey::new(format!("AQ.EXAMPLE-{name}")).unwrap(), name);
+    /// let keys = [key("one"), key("two")];
+    /// let pool = Pool::builder().keys(keys).state(StateLocation::None).build().unwrap();
+    /// let report = pool.reload([key("two"), key("three")]);
+    /// assert_eq!((report.added, report.removed), (vec!["three".into()], vec!["one".into()]));
+    /// assert_eq!(report.kept, 1);
+    /// ```
     pub fn reload(&self, keys: impl IntoIterator<Item = KeySpec>) -> ReloadReport {
         let mut table = self.core.state.table();
         let report = table.load(keys, self.core.state.clock.unix_ms());
@@ -358,6 +435,21 @@ impl Pool {
     }
 
     /// Waits until everything that is known now is on disk.
+    ///
+    /// ```
+    /// # use keywheel_pool::{ApiKey, Ask, KeySpec, Pool, StateLocation};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().canonicalize().unwrap().join("pool.json");
+    /// # let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "KEY_1");
+    /// # let state = StateLocation::File(path.clone());
+    /// # let pool = Pool::builder().keys([key]).state(state).build().unwrap();
+    /// pool.try_lease(&Ask::new("gemma")).unwrap().sent();
+    /// pool.flush().await.unwrap();
+    /// assert!(std::fs::read_to_string(&path).unwrap().contains("gemma"));
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// It could not be written.

@@ -42,6 +42,15 @@ where
 }
 
 /// Always the same wait.
+///
+/// ```
+/// use std::time::Duration;
+/// use keywheel_pool::reset::{ResetStrategy, fixed, rolling};
+///
+/// let half_an_hour = Duration::from_secs(30 * 60);
+/// assert_eq!(fixed(half_an_hour).until_reset(None), half_an_hour);
+/// assert_eq!(rolling(half_an_hour).until_reset(None), half_an_hour);
+/// ```
 pub fn fixed(wait: Duration) -> impl ResetStrategy + Clone {
     move |_| wait
 }
@@ -49,6 +58,15 @@ pub fn fixed(wait: Duration) -> impl ResetStrategy + Clone {
 /// Until midnight in California, by zone rules: a quota day has 23, 24 or 25 hours.
 ///
 /// Source: <https://ai.google.dev/gemini-api/docs/rate-limits>, "RPD quotas reset at midnight Pacific time".
+///
+/// ```
+/// use std::time::Duration;
+/// use keywheel_pool::reset::{ResetStrategy, gemini_pacific_daily_reset};
+///
+/// let evening = "2026-11-30T07:12:00Z".parse().unwrap(); // 23:12 in California
+/// let wait = gemini_pacific_daily_reset().until_reset(Some(evening));
+/// assert_eq!(wait, Duration::from_secs(48 * 60));
+/// ```
 pub fn gemini_pacific_daily_reset() -> impl ResetStrategy + Clone {
     |now| {
         let now = or_clock(now);
@@ -67,6 +85,16 @@ pub fn hourly() -> impl ResetStrategy + Clone {
 /// Until the clock next shows `time` in `zone`, by zone rules.
 ///
 /// A time that a change of the clocks leaves out on some day counts as the first moment after the gap.
+///
+/// ```
+/// use std::time::Duration;
+/// use chrono::NaiveTime;
+/// use keywheel_pool::reset::{ResetStrategy, daily};
+///
+/// let midnight = daily(chrono_tz::UTC, NaiveTime::MIN);
+/// let now = "2026-11-30T23:00:00Z".parse().unwrap();
+/// assert_eq!(midnight.until_reset(Some(now)), Duration::from_secs(3600));
+/// ```
 pub fn daily(zone: Tz, time: NaiveTime) -> impl ResetStrategy + Clone {
     move |now| {
         let now = or_clock(now);

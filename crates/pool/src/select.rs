@@ -13,7 +13,7 @@ pub enum Selection {
     /// The one with the most of its day left; unknown limits count as untouched.
     MostRemaining,
     /// One quota project, the first loaded, until it is quarantined; the next only then. While it cools,
-    /// nothing serves. For those who must not add quotas up: see docs/terms.md.
+    /// nothing serves. For those who must not add quotas up: see `docs/terms.md` of the repository.
     Failover,
 }
 

@@ -110,6 +110,16 @@ impl KeyLoader {
     ///
     /// The process environment is not touched, and references to other variables (`$NAME`) are
     /// refused instead of followed.
+    ///
+    /// ```
+    /// use keywheel_pool::keys::KeyLoader;
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join(".env");
+    /// std::fs::write(&path, "GEMINI_API_KEY_1=AQ.EXAMPLE-a\nGEMINI_API_KEY_2=AQ.EXAMPLE-b\n").unwrap();
+    /// let loaded = KeyLoader::new().dotenv(&path).load().unwrap();
+    /// assert_eq!(loaded.keys.len(), 2);
+    /// ```
     pub fn dotenv(mut self, path: impl Into<PathBuf>) -> Self {
         self.dotenv.push(path.into());
         self

@@ -27,6 +27,16 @@ pub use report::{KeyFault, KeyNote, KeySource, KeysError, NoKeys, Place, Problem
 /// let spec = KeySpec::new(key, "chat").with_project("my-project");
 /// assert_eq!(spec.tier, Tier::Free);
 /// ```
+///
+/// A paid key, and what it is called where it must not be printed:
+///
+/// ```
+/// # use keywheel_core::{ApiKey, Fingerprint, Tier};
+/// # use keywheel_pool::keys::KeySpec;
+/// let paid = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-2").unwrap(), "overflow").paid();
+/// assert_eq!(paid.tier, Tier::Paid);
+/// assert_eq!(paid.fingerprint(), Fingerprint::of("AQ.EXAMPLE-key-2"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySpec {
     /// The key itself.
