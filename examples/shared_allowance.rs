@@ -9,7 +9,7 @@ use keywheel::{
     Error, Gemini, GenerateRequest,
     ledger::{Ledger, Limit, Period},
 };
-use keywheel_examples::{demo::Failure, stand::LITE, virtual_time as time};
+use keywheel_examples::{demo::Failure, show, stand::LITE, virtual_time as time};
 use keywheel_sim::Limits;
 
 /// A project: its cap in tokens a day, its calls a minute, the hours that it works, and the size of its prompts.
@@ -48,15 +48,15 @@ async fn main() -> Result<(), Failure> {
         }
         let mut line = format!("{hour:>6}");
         for (place, (name, ..)) in PROJECTS.into_iter().enumerate() {
-            let used = time::grouped(ledger.usage(name).await?.day.tokens.used());
-            let refused = time::grouped(denied[place] - before[place]);
+            let used = show::grouped(ledger.usage(name).await?.day.tokens.used());
+            let refused = show::grouped(denied[place] - before[place]);
             let note = if refused == "0" { String::new() } else { format!(" ({refused} denied)") };
             line += &format!("  {:>24}", used + &note);
         }
         println!("{line}");
     }
     let all = ledger.usage_of_all().await?.day.tokens.used();
-    println!("\n{} of 10_000_000 tokens are used.", time::grouped(all));
+    println!("\n{} of 10_000_000 tokens are used.", show::grouped(all));
     match (shared, denied[1], denied[0] + denied[2]) {
         (false, 1.., 0) => println!("The batch job met its own cap; the others never noticed."),
         (true, _, others @ 1..) => println!("{others} calls of the other two were denied."),

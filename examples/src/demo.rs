@@ -92,8 +92,10 @@ pub fn print_known(gemini: &Gemini) {
     for bucket in status.buckets.iter().filter(|bucket| bucket.model == MODEL) {
         for cooldown in &bucket.cooldowns {
             let cause = cooldown.cause;
-            let until = |at| format!("until {}", show::moment(at));
-            let until = cooldown.until.map_or_else(|| show::lasting(cause).to_owned(), until);
+            // The bucket's own moment: a day that is full by count may hold a second or two longer.
+            let until = cooldown.until.and(bucket.available_at.or(cooldown.until));
+            let until = until.map(|at| format!("until {}", show::moment(at)));
+            let until = until.unwrap_or_else(|| show::lasting(cause).to_owned());
             known.push(format!("{}: {cause}, {until}", bucket.labels.join(", ")));
         }
     }
@@ -110,8 +112,8 @@ pub fn print_learned(gemini: &Gemini) {
     println!("\nLearned from the replies:");
     for bucket in gemini.status().buckets.iter().filter(|bucket| bucket.model == MODEL) {
         for limit in &bucket.limits {
-            let (labels, value) = (bucket.labels.join(", "), limit.value);
-            println!("  {labels}: {value} {}", limit.dimension);
+            let labels = bucket.labels.join(", ");
+            println!("  {labels}: {}", show::limit(limit.value, limit.dimension));
         }
     }
 }

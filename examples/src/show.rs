@@ -2,18 +2,47 @@
 
 use std::{error::Error, process::ExitCode};
 
-use chrono::{DateTime, Local, Utc};
+use chrono::{DateTime, DurationRound as _, Local, TimeDelta, Utc};
 use keywheel::{Attempt, Cause, GeminiStream, Kind, Reply};
-use keywheel_core::quota_day::PACIFIC;
+use keywheel_core::{Dimension, quota_day::PACIFIC};
 
 use crate::demo::Failure;
 
-/// A moment in Pacific time, where quota days turn, and in the machine's own zone.
+/// A moment in Pacific time, where quota days turn, and in the machine's own zone; up to the next full second, so
+/// that nobody comes too early.
 #[must_use]
 pub fn moment(at: DateTime<Utc>) -> String {
-    let pacific = at.with_timezone(&PACIFIC);
-    let here = at.with_timezone(&Local);
-    format!("{} Pacific ({} here)", pacific.format("%a %H:%M:%S"), here.format("%a %H:%M:%S"))
+    let at = at.duration_round_up(TimeDelta::seconds(1)).unwrap_or(at);
+    let pacific = at.with_timezone(&PACIFIC).format("%a %H:%M:%S Pacific");
+    format!("{pacific} ({})", at.with_timezone(&Local).format("%a %H:%M:%S here, UTC%:z"))
+}
+
+/// A limit in words: `3 requests a day`.
+#[must_use]
+pub fn limit(value: u64, of: Dimension) -> String {
+    let (what, span) = match of {
+        Dimension::Rpm => ("request", "minute"),
+        Dimension::Tpm => ("input token", "minute"),
+        Dimension::Rpd => ("request", "day"),
+        Dimension::Tpd => ("input token", "day"),
+        Dimension::Ipm => ("image", "minute"),
+    };
+    let plural = if value == 1 { "" } else { "s" };
+    format!("{} {what}{plural} a {span}", grouped(value))
+}
+
+/// A number with its thousands apart.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push('_');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 /// One attempt in a line: who served, or what was refused, why and until when.

@@ -62,17 +62,3 @@ pub async fn passing<F: IntoFuture>(clock: &ManualClock, future: F) -> F::Output
         }
     }
 }
-
-/// A number with its thousands apart.
-#[must_use]
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            out.push('_');
-        }
-        out.push(digit);
-    }
-    out
-}
