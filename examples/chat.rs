@@ -1,6 +1,6 @@
 //! A conversation on the terminal: streamed answers, remembered turns, and a history that can be saved.
 //!
-//! `cargo run --release --example chat` reads what you say line by line. `--save FILE` goes on from there next time.
+//! `cargo run --release --example chat` reads what you say line by line. `-- --save FILE` goes on there next time.
 
 use std::{
     io::{BufRead as _, Write as _},
@@ -51,9 +51,10 @@ async fn main() -> Result<(), Failure> {
         }
         println!();
     }
-    println!("({} turns)", chat.history().len());
-    if let Some(file) = args.save {
-        std::fs::write(file, serde_json::to_vec_pretty(chat.history())?)?;
+    println!("({} messages)", chat.history().len());
+    match args.save {
+        Some(file) => std::fs::write(file, serde_json::to_vec_pretty(chat.history())?)?,
+        None => println!("(forgotten now; `-- --save chat.json` keeps them and goes on next time)"),
     }
     Ok(())
 }
