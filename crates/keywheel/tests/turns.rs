@@ -57,6 +57,7 @@ fn twenty_one_keys_of_500_a_day_make_1_344_turns_of_7_8_attempts() {
     assert_eq!(chat.capacity.turns_a_day, Some(1_344));
     assert_eq!(chat.capacity.bound_by.as_deref(), Some(MODEL));
     assert!(turns.to_string().contains("at most 1,344 turns a day"), "{turns}");
+    assert!(turns.to_string().lines().next().unwrap().ends_with(" (Pacific)"), "{turns}");
 }
 
 #[test]

@@ -169,7 +169,7 @@ fn requests_a_day(pool: &Pool, model: &str) -> Vec<Option<u64>> {
 impl fmt::Display for Turns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(since) = self.since else { return writeln!(f, "no turns yet") };
-        writeln!(f, "turns since {since}")?;
+        writeln!(f, "turns since {since} (Pacific)")?;
         self.kinds.iter().try_for_each(|kind| write!(f, "\n{kind}"))
     }
 }
