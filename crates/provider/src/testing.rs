@@ -1,5 +1,6 @@
 //! A stand-in for the network, for your own tests: replies come from a script, and requests are kept to be
-//! looked at. No socket, no key, no waiting.
+//! looked at. No socket, no key, no waiting. `keywheel::testing` shows a whole client in a test; this is one
+//! request below it.
 //!
 //! | to | use |
 //! |---|---|
@@ -87,6 +88,32 @@ impl Script {
     }
 
     /// Takes the time of pauses from `clock`, which tests move by hand.
+    ///
+    /// ```
+    /// use std::{sync::Arc, time::Duration};
+    /// use keywheel_core::{ApiKey, ManualClock};
+    /// use keywheel_provider::testing::{Script, Scripted};
+    /// use keywheel_provider::upstream::{Call, Upstream};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let clock = ManualClock::at("2026-11-30T07:00:00Z".parse()?);
+    /// let script = Script::new().with_clock(Arc::new(clock.clone()));
+    /// let wait = Duration::from_secs(30);
+    /// script.reply(Scripted::status(200).after(wait).piece("slow, ").pause(wait).piece("and slower"));
+    ///
+    /// let upstream = Upstream::google(Arc::new(script));
+    /// let sent = upstream.call(&ApiKey::new("AQ.EXAMPLE-key")?, &Call::models());
+    /// let reply = tokio::spawn(async { sent.await?.bytes(100).await });
+    /// for _ in 0..2 {
+    ///     tokio::task::yield_now().await;
+    ///     assert!(!reply.is_finished());
+    ///     clock.advance(wait);
+    /// }
+    /// assert_eq!(reply.await??, "slow, and slower");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -215,6 +242,34 @@ impl Transport for Script {
 }
 
 /// One scripted reply.
+///
+/// A reply may come in pieces, break, or never come:
+///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+/// use futures_util::FutureExt as _;
+/// use keywheel_core::ApiKey;
+/// use keywheel_provider::testing::{Script, Scripted};
+/// use keywheel_provider::upstream::{Call, Upstream};
+/// use keywheel_provider::{Sent, TransportKind};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let script = Script::new();
+/// script.reply(Scripted::failure(TransportKind::Connect, Sent::No));
+/// script.reply(Scripted::json(200, r#"{"mod"#).fail(TransportKind::Interrupted));
+/// script.reply(Scripted::events([r#"{"candidates": []}"#]).hang());
+///
+/// let upstream = Upstream::google(Arc::new(script));
+/// let key = ApiKey::new("AQ.EXAMPLE-key")?;
+/// let call = || upstream.call(&key, &Call::models());
+/// assert_eq!(call().await.unwrap_err().kind, TransportKind::Connect);
+/// let cut = call().await?.bytes(100).await.unwrap_err();
+/// assert_eq!((cut.kind, cut.sent), (TransportKind::Interrupted, Sent::Maybe));
+/// assert!(call().await?.bytes(100).now_or_never().is_none(), "it never ends");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Scripted {
     delay: Duration,
@@ -338,6 +393,19 @@ pub struct Recorded {
 
 impl Recorded {
     /// What is remembered of `request`: everything but its credential. For transports of one's own.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use keywheel_core::{ApiKey, Fingerprint};
+    /// use keywheel_provider::testing::{Recorded, Script};
+    /// use keywheel_provider::upstream::{Call, Upstream};
+    ///
+    /// let upstream = Upstream::google(Arc::new(Script::new()));
+    /// let request = upstream.request(&ApiKey::new("AQ.EXAMPLE-key").unwrap(), &Call::models()).unwrap();
+    /// let recorded = Recorded::of(request);
+    /// assert_eq!(recorded.key, Some(Fingerprint::of("AQ.EXAMPLE-key")));
+    /// assert!(!recorded.headers.contains_key("x-goog-api-key"));
+    /// ```
     #[must_use]
     pub fn of(request: WireRequest) -> Self {
         let WireRequest { method, url, mut headers, body } = request;

@@ -67,6 +67,17 @@ impl Upstream {
     /// Sets the API version. Defaults to what the base URL ends in, else to the provider's own
     /// ([`DEFAULT_VERSION`] for Gemini). An empty one leaves it out.
     ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use keywheel_provider::{testing::Script, upstream::{Call, Upstream}};
+    ///
+    /// let google = Upstream::google(Arc::new(Script::new()));
+    /// let stable = google.clone().with_version("v1")?;
+    /// assert_eq!(stable.url(&Call::models()).unwrap(), format!("{}/v1/models", google.base_url()));
+    /// assert!(google.with_version("v1/../v2").is_err());
+    /// # Ok::<(), keywheel_provider::upstream::BadUpstream>(())
+    /// ```
+    ///
     /// # Errors
     /// It is no single path segment of letters, digits, dots and dashes.
     pub fn with_version(mut self, version: impl Into<String>) -> Result<Self, BadUpstream> {
@@ -96,6 +107,15 @@ impl Upstream {
 
     /// The same for a provider with nothing to set: Gemini's own API, or an OpenAI-compatible one as
     /// [`OpenAiApi::new`] makes it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use keywheel_provider::{Dialect, testing::Script, upstream::Upstream};
+    ///
+    /// let upstream = Upstream::new("http://127.0.0.1:11434/v1", Arc::new(Script::new()))?;
+    /// assert_eq!(upstream.with_dialect(Dialect::OpenAi).provider().name(), "openai");
+    /// # Ok::<(), keywheel_provider::upstream::BadUpstream>(())
+    /// ```
     #[must_use]
     pub fn with_dialect(self, dialect: Dialect) -> Self {
         match dialect {
@@ -106,6 +126,14 @@ impl Upstream {
 
     /// Whether `base_url` can be used, without anything to send with.
     ///
+    /// ```
+    /// use keywheel_provider::upstream::Upstream;
+    ///
+    /// assert!(Upstream::check_base_url("http://gateway.internal/gemini/").is_ok());
+    /// let fault = Upstream::check_base_url("https://me:secret@example.com").unwrap_err();
+    /// assert_eq!(fault.to_string(), "the base URL has a user name or password");
+    /// ```
+    ///
     /// # Errors
     /// See [`new`](Self::new). They do not repeat the URL.
     pub fn check_base_url(base_url: &str) -> Result<(), BadUpstream> {
@@ -113,6 +141,13 @@ impl Upstream {
     }
 
     /// Whether `version` can be used.
+    ///
+    /// ```
+    /// use keywheel_provider::upstream::{BadUpstream, Upstream};
+    ///
+    /// assert_eq!(Upstream::check_version("v1beta"), Ok(()));
+    /// assert_eq!(Upstream::check_version("v1/beta"), Err(BadUpstream::Version));
+    /// ```
     ///
     /// # Errors
     /// See [`with_version`](Self::with_version).
@@ -127,6 +162,14 @@ impl Upstream {
     /// The base URL that the environment names, if any. `lookup` reads one variable.
     ///
     /// An empty variable counts as not set.
+    ///
+    /// ```
+    /// use keywheel_provider::upstream::Upstream;
+    ///
+    /// let lookup = |name: &str| (name == "GOOGLE_GEMINI_BASE_URL").then(|| "http://sim:8080".to_owned());
+    /// assert_eq!(Upstream::base_url_from(lookup).as_deref(), Some("http://sim:8080"));
+    /// assert_eq!(Upstream::base_url_from(|_| Some(" ".to_owned())), None);
+    /// ```
     pub fn base_url_from(lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
         BASE_URL_VARIABLES
             .into_iter()
@@ -175,6 +218,22 @@ impl Upstream {
     /// The request that [`call`](Self::call) sends.
     ///
     /// Credentials, cookies and hop-by-hop headers among the call's own headers are left out.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use keywheel_core::ApiKey;
+    /// use keywheel_provider::{testing::Script, upstream::{Call, CallError, Upstream}};
+    ///
+    /// let upstream = Upstream::google(Arc::new(Script::new()));
+    /// let key = ApiKey::new("AQ.EXAMPLE-key").unwrap();
+    /// let request = upstream.request(&key, &Call::models())?;
+    /// assert_eq!(request.url, "https://generativelanguage.googleapis.com/v1beta/models");
+    /// assert!(request.headers["x-goog-api-key"].is_sensitive(), "no log shows it");
+    ///
+    /// let in_query = Call::models().with_query("key", "AQ.EXAMPLE-key");
+    /// assert_eq!(upstream.request(&key, &in_query).unwrap_err(), CallError::Credential);
+    /// # Ok::<(), CallError>(())
+    /// ```
     ///
     /// # Errors
     /// The call's path or query could lead elsewhere, or carries a credential.

@@ -37,6 +37,32 @@ impl Scripted {
     }
 
     /// The vectors of a batch: one for each text that was sent.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use keywheel_core::ApiKey;
+    /// use keywheel_provider::testing::{Script, Scripted};
+    /// use keywheel_provider::upstream::Upstream;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let script = Script::new();
+    /// script.reply(Scripted::embeddings([[0.6, 0.8], [1.0, 0.0]]));
+    /// script.reply(Scripted::token_count(31));
+    ///
+    /// let upstream = Upstream::google(Arc::new(script));
+    /// let provider = upstream.provider();
+    /// let key = ApiKey::new("AQ.EXAMPLE-key")?;
+    /// let call = provider.embed("gemini-embedding-001", &["a".into(), "b".into()])?;
+    /// let vectors = upstream.call(&key, &call).await?.bytes(1 << 20).await?;
+    /// assert_eq!(provider.read_embeddings(&vectors)?.embeddings[1].values, [1.0, 0.0]);
+    ///
+    /// let call = provider.count_tokens("gemini-3.5-flash", &"Say hello".into())?;
+    /// let count = upstream.call(&key, &call.expect("Gemini counts")).await?.bytes(1 << 20).await?;
+    /// assert_eq!(provider.read_count(&count)?.total_tokens, 31);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn embeddings<V: AsRef<[f32]>>(vectors: impl IntoIterator<Item = V>) -> Self {
         let values = |vector: V| json!({ "values": vector.as_ref() });
@@ -70,6 +96,35 @@ impl Scripted {
     }
 
     /// The key is no key. Google says so with 400, not 401.
+    ///
+    /// ```
+    /// use std::{sync::Arc, time::Duration};
+    /// use keywheel_core::{ApiKey, Cause};
+    /// use keywheel_provider::testing::{Script, Scripted};
+    /// use keywheel_provider::upstream::{Call, Upstream};
+    /// use keywheel_provider::{Asked, Reply, classify};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let script = Script::new();
+    /// let upstream = Upstream::google(Arc::new(script.clone()));
+    /// let key = ApiKey::new("AQ.EXAMPLE-key")?;
+    /// for (refusal, cause) in [
+    ///     (Scripted::invalid_key(), Cause::InvalidKey),
+    ///     (Scripted::minute_full(10, Duration::from_secs(7)), Cause::PerMinuteRequests),
+    /// ] {
+    ///     script.reply(refusal);
+    ///     let reply = upstream.call(&key, &Call::models()).await?;
+    ///     let (status, headers) = (reply.status, reply.headers.clone());
+    ///     let body = reply.bytes(1 << 20).await?;
+    ///     let reply = Reply { status, headers: &headers, body: &body };
+    ///     let now = "2026-11-30T07:12:03Z".parse()?;
+    ///     let verdict = classify(upstream.dialect(), &reply, &Asked::default(), now);
+    ///     assert_eq!(verdict.cause(), Some(cause));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn invalid_key() -> Self {
         let info = json!([{
@@ -84,6 +139,42 @@ impl Scripted {
 /// Those of OpenAI-compatible providers.
 impl Scripted {
     /// A whole answer of the model with some usage: 8 tokens in, one out for each word.
+    ///
+    /// ```
+    /// use std::{sync::Arc, time::Duration};
+    /// use futures_util::TryStreamExt as _;
+    /// use keywheel_core::ApiKey;
+    /// use keywheel_provider::testing::{Script, Scripted};
+    /// use keywheel_provider::{OpenAiApi, stream::GenerateStream, upstream::Upstream};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let script = Script::new();
+    /// script.reply(Scripted::openai_rate_limited(Duration::from_secs(7)));
+    /// script.reply(Scripted::openai_text("Hello"));
+    /// script.reply(Scripted::openai_stream(["Hel", "lo"]));
+    /// script.reply(Scripted::openai_embeddings([[0.6, 0.8]]));
+    ///
+    /// let upstream = Upstream::new("https://api.groq.com/openai/v1", Arc::new(script))?
+    ///     .with_provider(Arc::new(OpenAiApi::new()));
+    /// let provider = upstream.provider();
+    /// let key = ApiKey::new("AQ.EXAMPLE-key")?;
+    /// let call = provider.generate("llama-3.1-8b-instant", &"Say hello".into())?;
+    /// assert_eq!(upstream.call(&key, &call).await?.headers["retry-after"], "7");
+    /// let answer = upstream.call(&key, &call).await?.bytes(1 << 20).await?;
+    /// assert_eq!(provider.read_answer(&answer)?.text(), "Hello");
+    ///
+    /// let call = provider.stream("llama-3.1-8b-instant", &"Say hello".into())?;
+    /// let stream = GenerateStream::with(provider, upstream.call(&key, &call).await?);
+    /// let events: Vec<_> = stream.try_collect().await?;
+    /// assert_eq!(events.iter().map(|event| event.text()).collect::<String>(), "Hello");
+    ///
+    /// let call = provider.embed("nomic-embed-text", &["a".into()])?;
+    /// let vectors = upstream.call(&key, &call).await?.bytes(1 << 20).await?;
+    /// assert_eq!(provider.read_embeddings(&vectors)?.embeddings[0].values, [0.6, 0.8]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn openai_text(text: &str) -> Self {
         let choice = json!({

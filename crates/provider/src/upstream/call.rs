@@ -15,6 +15,22 @@ use crate::{
 };
 
 /// One call of the API: everything but the key and the place.
+///
+/// ```
+/// use http::Method;
+/// use keywheel_provider::upstream::Call;
+///
+/// let page = Call::models_page(Some("t"), Some(1_000));
+/// assert_eq!(page.query, [("pageSize".into(), "1000".into()), ("pageToken".into(), "t".into())]);
+/// assert_eq!(Call::files_page(None, Some(100)).path, "files");
+/// assert_eq!(Call::caches_page(None, None).path, "cachedContents");
+///
+/// assert_eq!(Call::cache("x")?.path, "cachedContents/x");
+/// assert_eq!(Call::delete_cache("cachedContents/x")?.method, Method::DELETE);
+/// assert_eq!(Call::delete_file("files/abc")?.path, "files/abc");
+/// assert!(Call::delete_file("files/../models").is_err(), "a name leads nowhere else");
+/// # Ok::<(), keywheel_provider::upstream::CallError>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct Call {
     /// The method. Defaults to GET.
@@ -274,6 +290,17 @@ impl Call {
     }
 
     /// Adds a header.
+    ///
+    /// ```
+    /// use http::{HeaderValue, header::ACCEPT_LANGUAGE};
+    /// use keywheel_provider::upstream::Call;
+    ///
+    /// let call = Call::get("operations/x")
+    ///     .with_query("view", "FULL")
+    ///     .with_header(ACCEPT_LANGUAGE, HeaderValue::from_static("en"));
+    /// assert_eq!(call.query, [("view".into(), "FULL".into())]);
+    /// assert_eq!(call.headers[ACCEPT_LANGUAGE], "en");
+    /// ```
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.append(name, value);
