@@ -12,7 +12,7 @@ use common::{
     poll_times,
 };
 use futures_util::future::join;
-use keywheel::{Error, Limits, embed::TaskType, embed_cache::EmbedCacheConfig};
+use keywheel::{Clock as _, Error, Limits, embed::TaskType, embed_cache::EmbedCacheConfig};
 use keywheel_provider::testing::{Recorded, Scripted};
 use serde_json::json;
 
@@ -138,4 +138,30 @@ fn turns_count_vectors_made_and_vectors_known() {
     let report = rig.gemini.turns();
     let text = format!("{report:?}");
     assert!(text.contains("embedded: 3") && text.contains("cache_hits: 1"), "{text}");
+}
+
+/// As a future in a `select!` that goes on without polling it.
+#[test]
+fn calls_that_are_begun_and_then_left_alone_keep_nobody_waiting_for_ever() {
+    // Where no limit is known, few requests are under way at once.
+    let rig = rig(Limits { rpm: Some(100), ..Limits::default() });
+    rig.script.otherwise(vectors);
+    let mut left: Vec<_> = ["a", "bb", "ccc"]
+        .into_iter()
+        .map(|text| Box::pin(rig.gemini.embed(MODEL, text).into_future()))
+        .collect();
+    for call in &mut left {
+        assert!(poll_times(&rig.clock, call.as_mut(), 1).is_none());
+    }
+    let begun = rig.clock.now();
+    let waiting = rig.gemini.embed(MODEL, ["a", "bb", "ccc"]).no_deadline().into_future();
+    let answer = poll_times(&rig.clock, pin!(waiting), 50).expect("it takes over").unwrap();
+    assert_eq!(answer.vectors, [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]);
+    let waited = (rig.clock.now() - begun).num_seconds();
+    assert_eq!(waited, 120, "for all of them at once, not one after the other");
+    // One that goes on after all does no harm, and what was fetched is there for everybody.
+    let late = poll_times(&rig.clock, left[0].as_mut(), 50).expect("it ends");
+    drop((late, left));
+    let known = rig.run(rig.gemini.embed(MODEL, ["a", "bb", "ccc"])).unwrap();
+    assert_eq!((known.requests, known.cache_hits), (0, 3));
 }

@@ -21,6 +21,14 @@ impl Flights {
         // Nothing panics under this lock but an allocation, and a map is whole at every moment.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Frees the place of `key`, unless another has it by now.
+    fn end(&self, key: &EmbedKey, flight: &watch::Receiver<Option<Vector>>) {
+        let mut flights = self.lock();
+        if flights.get(key).is_some_and(|current| current.same_channel(flight)) {
+            flights.remove(key);
+        }
+    }
 }
 
 /// The duty to fetch one text. Dropping it hands the duty to whoever waits.
@@ -47,7 +55,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         // The sender is dropped after this, so that whoever waits finds the place free when it looks again.
-        self.cache.flights.lock().remove(&self.key);
+        self.cache.flights.end(&self.key, &self.sender.subscribe());
     }
 }
 
@@ -60,6 +68,7 @@ impl fmt::Debug for Claim {
 /// A text that somebody else fetches.
 #[derive(Debug)]
 pub(crate) struct Wait {
+    key: EmbedKey,
     receiver: watch::Receiver<Option<Vector>>,
     cache: Arc<Shared>,
 }
@@ -71,10 +80,16 @@ impl Wait {
     ///
     /// # Cancel safety
     /// Nothing is taken; drop it any time.
-    pub(crate) async fn vector(mut self) -> Option<Vector> {
-        let vector = self.receiver.wait_for(Option::is_some).await.ok()?.clone();
+    pub(crate) async fn vector(&self) -> Option<Vector> {
+        let mut receiver = self.receiver.clone();
+        let vector = receiver.wait_for(Option::is_some).await.ok()?.clone();
         self.cache.counts.shared();
         vector
+    }
+
+    /// Waits no longer: whoever looks next fetches the text, although the one waited for may still do so.
+    pub(crate) fn give_up(self) {
+        self.cache.flights.end(&self.key, &self.receiver);
     }
 }
 
@@ -91,7 +106,7 @@ pub(super) fn claim(cache: &Arc<Shared>, key: EmbedKey) -> Duty {
     match flights.entry(key) {
         Entry::Occupied(taken) => {
             let receiver = taken.get().clone();
-            Duty::Wait(Wait { receiver, cache: Arc::clone(cache) })
+            Duty::Wait(Wait { key, receiver, cache: Arc::clone(cache) })
         }
         Entry::Vacant(free) => {
             // It may have come since the memory was asked.

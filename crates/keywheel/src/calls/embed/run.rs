@@ -1,6 +1,6 @@
 //! Asks for all vectors that are not known, a few requests at a time, until they are there or cannot be had.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use keywheel_core::Cause;
@@ -14,13 +14,16 @@ use crate::{
     Error,
     attempt::{Done, perform},
     calls::{end_ms, within},
-    embed_cache::{Claim, EmbedCache, EmbedKey, Space},
+    embed_cache::{Claim, EmbedCache, EmbedKey, Space, Wait},
     gemini::{CallOptions, Inner},
-    time::until,
+    time::{from_now_ms, until},
 };
 
 /// So many requests of one call are under way at once, at most.
 const MOST_IN_FLIGHT: usize = 4;
+
+/// How long another call is waited for: one that nobody polls any more, but that was not dropped, never ends.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The duty to fetch texts that others wait for, too.
 type Claims = HashMap<Arc<str>, Claim>;
@@ -98,16 +101,44 @@ impl Run<'_> {
             let mut fetched = Batches::of(claimed.cloned());
             self.fetch(&mut fetched, Some(cache), &mut claims).await?;
             // Only now: whoever fetches these may be waiting for what was ours to fetch.
-            for (place, wait) in looked.waits {
-                let text = Arc::clone(&open[place]);
-                match until(&*self.inner.clock, self.end_ms, wait.vector()).await {
-                    Some(Some(vector)) => self.done.take_known(text, vector),
-                    // They gave up: it is ours to fetch, or somebody else's.
-                    Some(None) => batches.put_back_one(text),
-                    None => return Err(Error::DeadlineReached { attempts: Vec::new() }),
+            let waits = looked.waits.into_iter();
+            let waits = waits.map(|(place, wait)| (Arc::clone(&open[place]), wait)).collect();
+            self.wait(waits, &mut batches).await?;
+        }
+    }
+
+    /// Waits for what others fetch, all of it at once. What they do not bring is put back: it is ours to fetch, or
+    /// somebody else's.
+    async fn wait(
+        &mut self,
+        waits: Vec<(Arc<str>, Wait)>,
+        batches: &mut Batches,
+    ) -> Result<(), Error> {
+        let clock = &*self.inner.clock;
+        let patience_ms = from_now_ms(clock, PATIENCE);
+        let at_ms = self.end_ms.map_or(patience_ms, |end_ms| end_ms.min(patience_ms));
+        let done = &mut self.done;
+        let told = waits.iter().map(async |(text, wait)| (text, wait.vector().await));
+        let mut told: FuturesUnordered<_> = told.collect();
+        let all = async {
+            while let Some((text, vector)) = told.next().await {
+                if let Some(vector) = vector {
+                    done.take_known(Arc::clone(text), vector);
                 }
             }
+        };
+        let in_time = until(clock, Some(at_ms), all).await.is_some();
+        if !in_time && self.end_ms.is_some_and(|end_ms| end_ms <= clock.unix_ms()) {
+            return Err(Error::DeadlineReached { attempts: Vec::new() });
         }
+        drop(told);
+        for (text, wait) in waits {
+            if !self.done.vectors.contains_key(&text) {
+                wait.give_up();
+                batches.put_back_one(text);
+            }
+        }
+        Ok(())
     }
 
     /// Asks for all of `batches`. What stands in the way of one request ends the call, once those that are under way
