@@ -124,6 +124,26 @@ impl Owners {
 
     /// Forgets who made `name`, once it is gone. Nothing happens for a name that nobody knows.
     ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let script = Script::new();
+    /// # let gemini = Gemini::builder()
+    /// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(script.clone()))
+    /// #     .build()
+    /// #     .await?;
+    /// let owners = gemini.owners();
+    /// owners.record("files/abc", "mine", None).await?;
+    /// owners.forget("files/abc").await?;
+    /// assert_eq!(owners.owner("files/abc").await, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The file still says it, and why. That does no harm: who asks for what is gone hears so.
     ///

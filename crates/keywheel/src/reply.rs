@@ -48,6 +48,31 @@ impl fmt::Display for Attempt {
 }
 
 /// An answer. Dereferences to the [`GenerateResponse`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let script = Script::new();
+/// # script.reply(Scripted::text("Hello"));
+/// # let gemini = Gemini::builder()
+/// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+/// #     .state(StateLocation::None)
+/// #     .transport(Arc::new(script.clone()))
+/// #     .build()
+/// #     .await?;
+/// let reply = gemini.generate("gemini-3.5-flash", "Say hello").await?;
+/// assert_eq!((reply.model(), reply.served_by()), ("gemini-3.5-flash", Some("KEY_1")));
+/// assert_eq!(reply.attempts().len(), 1);
+/// assert_eq!(reply.text(), reply.response().text());
+/// assert_eq!(reply.request_id(), None); // without a ledger
+/// assert!(!reply.output_was_capped());
+/// let response = reply.into_response();
+/// assert_eq!(response.candidates.len(), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Reply {
     pub(crate) response: GenerateResponse,

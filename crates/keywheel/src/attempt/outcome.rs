@@ -91,6 +91,15 @@ pub(crate) const fn of_nothing(sent: Sent, status: Option<u16>) -> Spent {
 /// [`classify`](keywheel_provider::classify()) as the reader of replies.
 ///
 /// The detail is what the provider said and what the key's owner can do about it.
+///
+/// ```
+/// use keywheel::{Lease, Verdict, refusal};
+///
+/// /// A reply was read; true if its effects are on disk.
+/// async fn refused(lease: Lease, verdict: &Verdict) -> bool {
+///     lease.refused(&refusal(verdict)).await.persisted
+/// }
+/// ```
 #[must_use]
 pub fn refusal(verdict: &Verdict) -> Refusal {
     let detail = match verdict.fix {

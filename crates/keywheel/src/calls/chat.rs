@@ -23,6 +23,9 @@ const MOST_ROUNDS: usize = 10;
 impl Gemini {
     /// A conversation with `model` that remembers what was said.
     ///
+    /// A minute limit is waited for in silence: use [`on_wait`](crate::GeminiBuilder::on_wait) to say so, or a shorter
+    /// [`deadline`](Chat::deadline).
+    ///
     /// ```
     /// # use std::sync::Arc;
     /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
@@ -62,8 +65,42 @@ impl Gemini {
 /// blocked prompt, is no exchange: it would make every later request fail. Nor is one that no model gave
 /// ([`degraded`](Reply::degraded)).
 ///
+/// A minute limit is waited for in silence, for up to the deadline: 2 minutes by default. Use
+/// [`on_wait`](crate::GeminiBuilder::on_wait) to say so, or a shorter [`deadline`](Self::deadline).
+///
 /// What the model said is kept byte for byte, thought signatures included: newer models refuse a conversation in
 /// which they are missing or changed (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let script = Script::new();
+/// # script.reply(Scripted::text("Hello, Ada."));
+/// # let gemini = Gemini::builder()
+/// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+/// #     .state(StateLocation::None)
+/// #     .transport(Arc::new(script.clone()))
+/// #     .build()
+/// #     .await?;
+/// use keywheel::{ThinkingConfig, api::{BlockThreshold, GenerationConfig, SafetySetting}};
+///
+/// let mut chat = gemini
+///     .chat("gemini-3.5-flash-lite")
+///     .with_config(GenerationConfig { temperature: Some(0.2), ..GenerationConfig::default() })
+///     .with_thinking(ThinkingConfig::budget(0))
+///     .with_safety(SafetySetting::all(&BlockThreshold::OnlyHigh));
+/// chat.request_mut().config().max_output_tokens = Some(200);
+/// chat.send("I am Ada").await?;
+///
+/// let sent = script.requests()[0].json();
+/// assert_eq!(sent["generationConfig"]["maxOutputTokens"], 200);
+/// chat.history_mut().clear(); // a new conversation with the same settings
+/// assert!(chat.history().is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "a chat says nothing until something is sent"]
 pub struct Chat {

@@ -136,6 +136,32 @@ impl Embed {
 
     /// The vector of the one text, for calls of one text.
     ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let script = Script::new();
+    /// # script.reply(Scripted::embeddings([[0.6, 0.8]]));
+    /// # let gemini = Gemini::builder()
+    /// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(script.clone()))
+    /// #     .build()
+    /// #     .await?;
+    /// use keywheel::embed::TaskType;
+    ///
+    /// let vector = gemini
+    ///     .embed("gemini-embedding-001", "The harbour was quiet when it came in.")
+    ///     .task(TaskType::RetrievalDocument)
+    ///     .title("The harbour")
+    ///     .one()
+    ///     .await?;
+    /// assert_eq!(vector, [0.6, 0.8]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Gemini::embed`]; [`Error::Setting`] if there is not exactly one text.
     ///

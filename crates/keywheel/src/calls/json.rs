@@ -120,6 +120,32 @@ impl Gemini {
 }
 
 /// A call for a `T` that has not begun: see [`Gemini::generate_json`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let script = Script::new();
+/// # script.reply(Scripted::text(r#"["red","green"]"#));
+/// # let gemini = Gemini::builder()
+/// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+/// #     .state(StateLocation::None)
+/// #     .transport(Arc::new(script.clone()))
+/// #     .build()
+/// #     .await?;
+/// use keywheel::json::GenerateJson;
+/// use serde_json::json;
+///
+/// let schema = json!({"type": "array", "items": {"type": "string"}});
+/// let call: GenerateJson<Vec<String>> =
+///     gemini.generate_with_schema("gemini-3.5-flash-lite", "Two colours", schema);
+/// let colours = call.without_fallback().no_deadline().await?;
+/// assert_eq!(colours.len(), 2);
+/// assert_eq!(colours.into_value(), ["red", "green"]);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a call does nothing until it is awaited"]
 pub struct GenerateJson<T> {
     gemini: Gemini,

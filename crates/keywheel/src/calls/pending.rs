@@ -10,6 +10,25 @@ use crate::{
 };
 
 /// A call that has not begun. Await it, or set something first: `.deadline(…)`, `.allow_paid()`.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let script = Script::new();
+/// # script.reply(Scripted::token_count(7));
+/// # let gemini = Gemini::builder()
+/// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+/// #     .state(StateLocation::None)
+/// #     .transport(Arc::new(script.clone()))
+/// #     .build()
+/// #     .await?;
+/// let count = gemini.count_tokens("gemini-3.5-flash", "Say hello").allow_paid().no_deadline().await?;
+/// assert_eq!(count.total_tokens, 7);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a call does nothing until it is awaited"]
 pub struct Pending<T> {
     inner: Arc<Inner>,

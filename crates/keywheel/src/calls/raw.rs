@@ -99,6 +99,33 @@ impl Gemini {
 }
 
 /// A call that has not begun: see [`Gemini::send`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let script = Script::new();
+/// # script.reply(Scripted::json(200, r#"{"name":"operations/1"}"#));
+/// # let gemini = Gemini::builder()
+/// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+/// #     .state(StateLocation::None)
+/// #     .transport(Arc::new(script.clone()))
+/// #     .build()
+/// #     .await?;
+/// use keywheel::raw::Call;
+///
+/// let reply = gemini
+///     .send(Call::post("tunedModels/mine:predictLongRunning", "{}"))
+///     .bucket("veo-3") // whose quota it draws on
+///     .requests(2)
+///     .tokens(100)
+///     .retry_safe() // twice does no harm
+///     .await?;
+/// assert_eq!(reply.json::<serde_json::Value>()?["name"], "operations/1");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "a call does nothing until it is awaited"]
 pub struct Raw {

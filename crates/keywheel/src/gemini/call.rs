@@ -83,6 +83,30 @@ macro_rules! fallback_options {
 }
 
 /// A call that has not begun: see [`Gemini::generate`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let script = Script::new();
+/// # script.reply(Scripted::text("Hello"));
+/// # let gemini = Gemini::builder()
+/// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+/// #     .state(StateLocation::None)
+/// #     .transport(Arc::new(script.clone()))
+/// #     .build()
+/// #     .await?;
+/// let reply = gemini
+///     .generate("gemini-3.5-flash", "Say hello")
+///     .allow_paid() // a key marked as paid, where free ones take too long
+///     .without_fallback() // this model or none
+///     .no_deadline() // tomorrow will do
+///     .await?;
+/// assert_eq!(reply.text(), "Hello");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "a call does nothing until it is awaited"]
 pub struct Generate {
@@ -116,6 +140,31 @@ impl IntoFuture for Generate {
 }
 
 /// A streamed call that has not begun: see [`Gemini::stream`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let script = Script::new();
+/// # script.reply(Scripted::stream(["Once upon ", "a time"]));
+/// # let gemini = Gemini::builder()
+/// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+/// #     .state(StateLocation::None)
+/// #     .transport(Arc::new(script.clone()))
+/// #     .build()
+/// #     .await?;
+/// use std::time::Duration;
+///
+/// let mut story = gemini
+///     .stream("gemini-3.5-flash", "Tell me a story")
+///     .fallback(["gemini-3.5-flash-lite"])
+///     .deadline(Duration::from_secs(60)) // to the end of the stream
+///     .await?;
+/// assert_eq!(story.text().await?, "Once upon a time");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "a call does nothing until it is awaited"]
 pub struct Stream {

@@ -9,6 +9,35 @@ use super::{Settings, batch::Batch};
 use crate::{Attempt, Error, embed_cache::Vector};
 
 /// The vectors that were there when a call failed: what [`Embed::resume`](super::Embed::resume) goes on from.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let script = Script::new();
+/// # script.otherwise(|request| match request.json()["requests"].as_array().map(Vec::len) {
+/// #     Some(100) => Scripted::embeddings(vec![[0.6, 0.8]; 100]),
+/// #     _ => Scripted::day_spent(100),
+/// # });
+/// # let gemini = Gemini::builder()
+/// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+/// #     .state(StateLocation::None)
+/// #     .transport(Arc::new(script.clone()))
+/// #     .build()
+/// #     .await?;
+/// use keywheel::Error;
+///
+/// // 101 texts, and a day of 100 requests.
+/// let texts: Vec<String> = (0..101).map(|number| format!("text {number}")).collect();
+/// let failed = gemini.embed("gemini-embedding-001", &texts).await.unwrap_err();
+/// let Error::Incomplete { done, .. } = failed else { unreachable!() };
+/// assert_eq!((done.len(), done.total(), done.requests()), (100, 101, 100));
+/// assert_eq!(done.vector("text 0"), Some([0.6, 0.8].as_slice()));
+/// assert_eq!(done.vector("text 100"), None);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Partial {
     pub(super) model: Arc<str>,
