@@ -18,6 +18,34 @@ pub const SWEEP_EVERY: Duration = Duration::from_secs(60);
 pub const KEEP_ROWS: Duration = Duration::from_hours(90 * 24);
 
 /// Describes a ledger. Bad values are reported by [`open`](Self::open), all setters take anything.
+///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+/// use keywheel_core::{Clock, ManualClock};
+/// use keywheel_ledger::{Durability, Ledger, LedgerRules, Limit, MemoryStore, Period};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), keywheel_ledger::LedgerError> {
+/// let clock = ManualClock::at("2026-11-30T12:00:00Z".parse().expect("a moment"));
+/// let rules = LedgerRules::new().account("triage", [Limit::calls(Period::Day, 500)])?;
+/// let ledger = Ledger::builder()
+///     .rules(rules)
+///     .zone(chrono_tz::UTC)
+///     .clock(Arc::new(clock.clone()))
+///     .sweep_after(Duration::from_secs(120))
+///     .sweep_every(Duration::from_secs(30))
+///     .keep_rows(Duration::from_secs(30 * 86_400))
+///     .store(Arc::new(MemoryStore::new(clock.now()))) // or `path`, or `in_memory`
+///     .open()
+///     .await?;
+/// assert_eq!(ledger.sweep_after(), Duration::from_secs(120));
+///
+/// // In a file that has to be there: a cap must not start anew because a disk was not mounted.
+/// # let folder = tempfile::tempdir().expect("a folder");
+/// let file = folder.path().join("ledger.db");
+/// let demanding = Ledger::builder().path(file).durability(Durability::RequireExisting);
+/// assert!(demanding.open().await.is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct LedgerBuilder {

@@ -58,6 +58,17 @@ impl LedgerConfig {
     /// Reads a file, as [`from_toml`](Self::from_toml) reads a text. A relative `path` in it is seen
     /// from the file's folder. Blocks for as long as the disk takes.
     ///
+    /// ```
+    /// use keywheel_ledger::LedgerConfig;
+    ///
+    /// # let folder = tempfile::tempdir().expect("a folder");
+    /// let file = folder.path().join("keywheel.toml");
+    /// std::fs::write(&file, "[ledger]\npath = \"ledger.db\"").expect("it can be written");
+    /// let config = LedgerConfig::from_file(&file)?;
+    /// assert_eq!(config.path, Some(folder.path().join("ledger.db")));
+    /// # Ok::<(), keywheel_ledger::LedgerError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Invalid`] with the file's name, also if it cannot be read.
     pub fn from_file(file: impl AsRef<Path>) -> Result<Self, LedgerError> {

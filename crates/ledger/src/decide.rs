@@ -3,6 +3,91 @@
 //! Stores call them inside their transactions and write what comes back: a row, and a [`Delta`]
 //! that is added to each of the row's [`total_keys`](Row::total_keys). No store decides anything
 //! itself, so all of them decide alike.
+//!
+//! A row's life, as a store leads it:
+//!
+//! ```
+//! use std::{collections::HashMap, sync::Arc, time::Duration};
+//! use keywheel_ledger::{
+//!     AccountId, Ask, Charge, Delta, LedgerRules, Limit, Outcome, Period, Reservation, Row, RowId,
+//!     RowState, Settlement, Total, TotalKey, Unit,
+//!     decide::{self, Decision, Settling},
+//! };
+//!
+//! let now = "2026-11-30T12:00:00Z".parse()?;
+//! let limit = Limit::tokens(Period::Day, 1_000);
+//! let rules = Arc::new(LedgerRules::new().account("triage", [limit])?);
+//! let ask = |tokens| {
+//!     let ask = Ask::new("m", tokens).idempotent("message-7");
+//!     Reservation::new(AccountId::new("triage")?, ask, Arc::clone(&rules), now)
+//! };
+//! let mut totals: HashMap<TotalKey, Total> = HashMap::new();
+//! let mut add = |row: &Row, delta: Delta| {
+//!     for key in row.total_keys() {
+//!         let total = totals.entry(key).or_default();
+//!         *total = total.after(delta);
+//!     }
+//!     totals.clone()
+//! };
+//!
+//! // The key was not used before, and the limit has room.
+//! assert_eq!(decide::repeats(None, &ask(800)?)?, None);
+//! let Decision::Grant(delta) = decide::reserve(&ask(800)?, |_| Total::default())? else {
+//!     panic!("800 of 1,000");
+//! };
+//! let row = Row::reserved(RowId::fresh(1), &ask(800)?);
+//! let totals = add(&row, delta);
+//! let key = &row.total_keys()[0]; // the account's, of the day
+//! assert_eq!(totals[key].of(Unit::Tokens).reserved, 800);
+//!
+//! // Now it is a repeat, and another one of 300 finds no room.
+//! assert_eq!(decide::repeats(Some(&row), &ask(800)?)?.unwrap().id, row.id);
+//! let denied = decide::reserve(&ask(300)?, |key| totals[key])?;
+//! assert!(matches!(denied, Decision::Denied(_)));
+//!
+//! // Settled once; the same figure again changes nothing.
+//! let figure = Settlement {
+//!     id: row.id,
+//!     charge: Charge::Tokens(120),
+//!     outcome: Outcome::Answered,
+//!     usage: None,
+//!     note: None,
+//!     now,
+//! };
+//! let settling = decide::settle(&row, &figure)?;
+//! assert_eq!(settling.settled().charged.tokens, 120);
+//! let Settling::Write(settled, ..) = settling else { panic!("it was open") };
+//! assert!(matches!(decide::settle(&settled, &figure)?, Settling::Nothing(_)));
+//!
+//! // What else may become of an open row: renewed, swept, or abandoned.
+//! let age = Duration::from_secs(900);
+//! let later = now + 2 * age;
+//! assert!(decide::is_silent(row.heard_of_at(), later, age));
+//! let renewed = decide::renew(&row, later).expect("it is open");
+//! assert!(decide::sweep(&renewed, later, age).is_none());
+//! let (swept, _) = decide::sweep(&row, later, age).expect("it was not renewed");
+//! assert_eq!((swept.state, swept.charged), (RowState::Swept, Some(row.amount())));
+//! let (abandoned, _) = decide::abandon(&row, now);
+//! assert_eq!(abandoned.state, RowState::Released);
+//!
+//! // An attempt that failed is turned over to the next: the call is the next one's ...
+//! let charge = Charge::ByOutcome { charge_timeouts: true };
+//! let failed = Settlement { charge, outcome: Outcome::Lost, ..figure };
+//! let (settling, _) = decide::turn_over(&row, &failed, &ask(200)?, |_| Total::default())?;
+//! let Settling::Write(first, ..) = settling else { panic!("it was open") };
+//! assert_eq!(first.charged.unwrap().calls, 0);
+//! // ... and comes back if nobody waits for that one any more.
+//! let (first, _) = decide::take_call_back(&first).expect("it was sent");
+//! assert_eq!(first.charged.unwrap().calls, 1);
+//!
+//! // Rows go after some time; limits begin anew.
+//! let keep = 90 * Duration::from_secs(86_400);
+//! assert!(decide::prune(&settled, now + keep, keep).is_some());
+//! assert_eq!(decide::begins_anew(Period::Total, now, rules.zone), None);
+//! let midnight = decide::begins_anew(Period::Day, now, rules.zone);
+//! assert_eq!(midnight, Some("2026-12-01T08:00:00Z".parse()?)); // Pacific
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::time::Duration;
 

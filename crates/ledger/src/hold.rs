@@ -50,6 +50,19 @@ impl Reserved {
 /// after 900 seconds without [`renew`](Self::renew) the sweep makes that final. That is on purpose:
 /// whoever drops it in a panic or by cancelling a future may have sent the request.
 ///
+/// ```
+/// # use keywheel_ledger::{Amount, Ask, Ledger, LedgerError, RowState};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+/// # let ledger = Ledger::builder().account("chat", []).in_memory().open().await?;
+/// let hold = ledger.reserve("chat", Ask::new("m", 800)).await?.held().expect("no limit");
+/// assert_eq!(hold.reserved(), Amount::new(800, 1));
+/// assert_eq!(hold.reserved_at(), hold.row().reserved_at);
+/// assert_eq!(hold.renew().await?, RowState::Reserved); // from time to time in a long stream
+/// // Nobody waits for the answer any more, and the request was not sent.
+/// assert_eq!(hold.release().await?.charged, Amount::ZERO);
+/// # Ok(()) }
+/// ```
+///
 /// # Cancel safety
 /// A future of `settle`, `release` or `turn_over` that is dropped either had no effect or all of
 /// it; in the first case the row is ended by the sweep, and [`Ledger::settle`] with the
@@ -225,6 +238,10 @@ pub struct TurnedOver {
 /// let usage = Actual::from(Usage::new(100, 20));
 /// let timeout = Actual::from(Outcome::Lost);
 /// let dropped = Actual::from(Outcome::CutShort).usage(None).note("the user closed the page");
+/// // A figure of one's own, for an answer that broke off; and an attempt that was never sent.
+/// let partial = Actual::from(40).outcome(Outcome::CutShort);
+/// let unsent = Actual::released();
+/// assert_ne!(partial, unsent);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actual {

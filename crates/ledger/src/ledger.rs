@@ -194,6 +194,23 @@ impl Ledger {
 
     /// What input estimates for `model` are multiplied by: the p99 of actual over estimated among
     /// the latest 512 answers, from 1 to 8; 1 until 50 were seen.
+    ///
+    /// ```
+    /// # use keywheel_ledger::{Ask, Estimate, Ledger, LedgerError, RowQuery, Usage};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+    /// # let ledger = Ledger::builder().account("chat", []).in_memory().open().await?;
+    /// for _ in 0..50 {
+    ///     let ask = Ask::new("m", Estimate::new(100, 20));
+    ///     let hold = ledger.reserve("chat", ask).await?.held().expect("no limit");
+    ///     hold.settle(Usage { input: 150, output: 20, total: 170, ..Usage::default() }).await?;
+    /// }
+    /// assert_eq!(ledger.correction("m"), 1.5);
+    /// assert_eq!(ledger.estimate("chat", "m", 1_000, Some(20), 1).total(), 1_520);
+    /// // The same in reports: how far estimates were off, which rows used more than reserved.
+    /// assert_eq!(ledger.estimates(RowQuery::default()).await?[0].input_error_median, Some(1.5));
+    /// assert_eq!(ledger.overruns(RowQuery::default()).await?.len(), 50);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn correction(&self, model: &str) -> f64 {
         self.inner.corrections.lock().unwrap_or_else(PoisonError::into_inner).factor(model)
@@ -216,6 +233,18 @@ impl Ledger {
     /// the store, is decided by the rules of its moment. What is reserved stays reserved; a cap below
     /// what is used denies until enough has settled or its period begins anew. Returns, and logs,
     /// which limits of the allowance are given out by more than 90 %.
+    ///
+    /// ```
+    /// # use keywheel_ledger::{Ask, Ledger, LedgerError, Limit, Period};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+    /// # let day = Limit::tokens(Period::Day, 1_000);
+    /// # let ledger = Ledger::builder().account("triage", [day]).in_memory().open().await?;
+    /// let now = ledger.rules().as_ref().clone();
+    /// let less = now.account("triage", [Limit::tokens(Period::Day, 500)])?;
+    /// assert!(ledger.set_rules(less).is_empty()); // no allowance is given out too far
+    /// assert!(ledger.reserve("triage", Ask::new("m", 800)).await?.denied().is_some());
+    /// # Ok(()) }
+    /// ```
     pub fn set_rules(&self, rules: LedgerRules) -> Vec<Overcommitment> {
         let warnings = warn_of_overcommitments(&rules);
         *self.inner.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
@@ -224,6 +253,28 @@ impl Ledger {
 
     /// Ends every row whose holder has been silent for longer than the sweep's age, charged at its
     /// estimate. Runs by itself on opening and every 60 seconds.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, time::Duration};
+    /// # use keywheel_core::ManualClock;
+    /// # use keywheel_ledger::{Ask, Ledger, LedgerError, RowQuery, RowState};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+    /// # let clock = ManualClock::at("2026-11-30T12:00:00Z".parse().expect("a moment"));
+    /// # let ledger = Ledger::builder().account("chat", []).clock(Arc::new(clock.clone()));
+    /// # let ledger = ledger.in_memory().open().await?;
+    /// let hold = ledger.reserve("chat", Ask::new("m", 800)).await?.held().expect("no limit");
+    /// let id = hold.id();
+    /// drop(hold); // its process crashed
+    /// clock.advance(ledger.sweep_after() + Duration::from_secs(1));
+    /// assert_eq!(ledger.sweep().await?.tokens, 800);
+    /// assert_eq!(ledger.swept(RowQuery::default()).await?[0].id, id);
+    ///
+    /// // It had been answered after all, and somebody knows with how many tokens.
+    /// assert_eq!(ledger.renew(id).await?, RowState::Swept);
+    /// ledger.settle(id, 120).await?;
+    /// assert_eq!(ledger.usage("chat").await?.ever.tokens.used(), 120);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// Whatever keeps the store from writing; what was swept before stays swept.
@@ -238,6 +289,25 @@ impl Ledger {
     /// [`keep_rows`](LedgerBuilder::keep_rows) says. Never an open row, one that was swept within 7
     /// days, or one whose idempotency key is remembered; and no total that a limit is compared with
     /// changes. Returns how many were removed. Runs by itself once a week.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, time::Duration};
+    /// # use keywheel_core::ManualClock;
+    /// # use keywheel_ledger::{Ask, Ledger, LedgerError, RowQuery};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+    /// # let clock = ManualClock::at("2026-11-30T12:00:00Z".parse().expect("a moment"));
+    /// # let ledger = Ledger::builder().account("chat", []).clock(Arc::new(clock.clone()));
+    /// # let ledger = ledger.in_memory().open().await?;
+    /// let hold = ledger.reserve("chat", Ask::new("m", 800)).await?.held().expect("no limit");
+    /// let settled = ledger.release(hold.id()).await?; // or hold.release(), with the hold at hand
+    /// assert_eq!((settled.charged.tokens, ledger.prune().await?), (0, 0));
+    ///
+    /// clock.advance(90 * Duration::from_secs(86_400));
+    /// assert_eq!(ledger.prune().await?, 1);
+    /// assert!(ledger.rows(RowQuery::default()).await?.is_empty());
+    /// assert!(ledger.audit().await?.is_balanced());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// Whatever keeps the store from writing; what was removed before stays removed.

@@ -8,6 +8,23 @@ use crate::{
 };
 
 /// What an account, or all of them together, has used, and how full its limits are.
+///
+/// ```
+/// # use keywheel_ledger::{Ask, Ledger, LedgerError, Limit, Period};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+/// let ledger = Ledger::builder()
+///     .account("triage", [Limit::tokens(Period::Day, 1_000)])
+///     .allowance([Limit::calls(Period::Month, 100)])
+///     .in_memory()
+///     .open()
+///     .await?;
+/// ledger.reserve("triage", Ask::new("m", 800)).await?.held().expect("it fits").settle(120).await?;
+/// let triage = ledger.usage("triage").await?;
+/// let left: Vec<_> = triage.limits.iter().map(|limit| limit.left()).collect();
+/// assert_eq!(left, [880, 99]); // tokens of its day, calls of everybody's month
+/// assert_eq!(ledger.usage_of_all().await?.month.tokens.used(), 120);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// Whose.

@@ -28,6 +28,14 @@ impl fmt::Display for Scope {
 
 /// One day, one month, or all of time. `Display` and `FromStr` agree (`2026-11-30`, `2026-11`,
 /// `ever`), so stores can use the text as a key.
+///
+/// ```
+/// use keywheel_ledger::Span;
+///
+/// let day = "2026-11-30".parse().expect("a day");
+/// assert_eq!(Span::all_of(day), [Span::Day(day), Span::month_of(day), Span::Ever]);
+/// assert_eq!(Span::month_of(day).to_string(), "2026-11");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Span {
     /// One day.
@@ -83,6 +91,15 @@ impl FromStr for Span {
 }
 
 /// Which total: whose, of which time, for which model.
+///
+/// ```
+/// use keywheel_ledger::{AccountId, TotalKey};
+///
+/// let day = "2026-11-30".parse().expect("a day");
+/// let keys = TotalKey::all_of(&AccountId::new("triage")?, &"m".into(), day);
+/// assert_eq!(keys.len(), 12); // 2 scopes, 3 spans, with and without the model
+/// # Ok::<(), keywheel_ledger::LedgerError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TotalKey {
     /// Whose.
@@ -108,6 +125,18 @@ impl TotalKey {
 }
 
 /// One total.
+///
+/// ```
+/// use keywheel_ledger::{Change, Delta, Total, Unit};
+///
+/// let tokens = |settled, reserved| Change { settled, reserved, ..Change::default() };
+/// let reserving = Delta { tokens: tokens(0, 800), ..Delta::default() };
+/// let settling = Delta { tokens: tokens(120, -800), ..Delta::default() };
+/// let total = Total::default().after(reserving);
+/// assert_eq!(total.of(Unit::Tokens).used(), 800);
+/// assert_eq!(total.after(settling), Total::default().after(reserving.and(settling)));
+/// assert_eq!(total.after(settling).of(Unit::Tokens).used(), 120);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Total {
     /// Tokens.

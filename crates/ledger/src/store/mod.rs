@@ -28,6 +28,38 @@ pub const BATCH: usize = 1_000;
 /// [`decide`](crate::decide) needs, calls it, and writes what comes back. The suite in
 /// `conformance` (a feature) is the contract as tests.
 ///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+/// use keywheel_ledger::{
+///     AccountId, Actual, Ask, LedgerRules, LedgerStore, Limit, MemoryStore, Period, Reservation,
+///     Reserving, RowQuery, RowState, Scope, Unit,
+/// };
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let now = "2026-11-30T12:00:00Z".parse()?;
+/// let limit = Limit::tokens(Period::Day, 1_000);
+/// let rules = Arc::new(LedgerRules::new().account("triage", [limit.clone()])?);
+/// let store = MemoryStore::new(now);
+///
+/// let ask = Reservation::new(AccountId::new("triage")?, Ask::new("m", 800), rules, now)?;
+/// let Reserving::Granted(row) = store.reserve(ask).await? else { panic!("800 of 1,000") };
+/// let key = limit.total_key(Scope::Account(row.account.clone()), row.day);
+/// assert_eq!(store.totals(vec![key]).await?[0].of(Unit::Tokens).reserved, 800);
+///
+/// // Its holder says that it is alive, and then no more.
+/// let age = Duration::from_secs(900);
+/// assert_eq!(store.renew(row.id, now + age).await?, RowState::Reserved);
+/// assert!(store.sweep(now + 2 * age, age).await?.is_empty());
+/// assert_eq!(store.sweep(now + 3 * age, age).await?.len(), 1);
+/// assert_eq!(store.rows(RowQuery::default()).await?[0].state, RowState::Swept);
+/// assert!(store.recent(10).await?.is_empty()); // no answer came
+///
+/// let year = Duration::from_secs(365 * 86_400);
+/// assert_eq!(store.prune(now + year, year).await?, 1);
+/// assert!(store.audit().await?.is_balanced()); // what was pruned still counts
+/// # Ok(()) }
+/// ```
+///
 /// # Contract
 ///
 /// - Every operation is one transaction, isolated from all others on the same ledger, in this
@@ -169,6 +201,21 @@ impl Default for RowQuery {
 
 impl RowQuery {
     /// Whether `row` is asked for, apart from the limit.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel_ledger::{AccountId, Ask, LedgerRules, Reservation, Row, RowId};
+    /// use keywheel_ledger::{RowQuery, RowState};
+    ///
+    /// # let rules = Arc::new(LedgerRules::new());
+    /// # let now = "2026-11-30T12:00:00Z".parse().expect("a moment");
+    /// # let ask = Reservation::new(AccountId::new("triage")?, Ask::new("m", 800), rules, now)?;
+    /// let row = Row::reserved(RowId::fresh(1), &ask);
+    /// let open = RowQuery { state: Some(RowState::Reserved), ..RowQuery::default() };
+    /// assert!(open.matches(&row));
+    /// assert!(!RowQuery { until: Some(now), ..open }.matches(&row));
+    /// # Ok::<(), keywheel_ledger::LedgerError>(())
+    /// ```
     #[must_use]
     pub fn matches(&self, row: &Row) -> bool {
         self.account.as_ref().is_none_or(|account| *account == row.account)

@@ -145,6 +145,17 @@ impl SqliteStore {
     }
 
     /// Where it lies.
+    ///
+    /// ```
+    /// # use keywheel_ledger::{Durability, SqliteStore};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("ledger.db");
+    /// # let now = chrono::DateTime::UNIX_EPOCH;
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let store = SqliteStore::open(Some(&path), Durability::EphemeralOk, now).await?;
+    /// assert_eq!(store.storage().path.as_ref(), Some(&path));
+    /// # Ok::<(), keywheel_ledger::LedgerError>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub const fn storage(&self) -> &StorageInfo {
         &self.storage
