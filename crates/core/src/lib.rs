@@ -10,6 +10,8 @@
 //! | what a call used | [`usage`] |
 //! | what a call will use | [`estimate`] |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod api_key;
 pub mod cause;
 pub mod clock;

@@ -37,6 +37,8 @@
 //! # });
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod answer;
 mod answers;
 mod bodies;
