@@ -50,6 +50,31 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
+///
+/// How patient it is, and how it reaches Google:
+///
+/// ```no_run
+/// # async fn run() -> Result<(), keywheel::Error> {
+/// use std::time::Duration;
+/// use keywheel::{Gemini, KeyLoader, RetryConfig, Selection, Timeouts};
+///
+/// let gemini = Gemini::builder()
+///     .key_loader(KeyLoader::new().process_environment().file("keys.txt"))
+///     .watch_keys(Duration::from_secs(60))
+///     .selection(Selection::MostRemaining)
+///     .exploration(false) // what is believed of limits is never put to the test
+///     .api_version("v1")
+///     .timeouts(Timeouts { connect: Duration::from_secs(3), ..Timeouts::default() })
+///     .retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+///     .stream_deadline(Duration::from_secs(300))
+///     .overflow_after(Duration::from_secs(5))
+///     .fallback(["gemini-3.5-flash-lite"])
+///     .fallback_after(Duration::from_secs(10))
+///     .build()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct GeminiBuilder {
     keys: Option<Vec<KeySpec>>,
@@ -130,7 +155,7 @@ impl GeminiBuilder {
     /// rpd = 500
     /// ```
     ///
-    /// All settings are in `docs/configuration.md`.
+    /// All settings are in `docs/configuration.md` of the repository.
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), keywheel::Error> {
@@ -151,6 +176,23 @@ impl GeminiBuilder {
 
     /// The same with `variables` in place of the environment of the process. What they do not say about the state
     /// file is left to [`StateLocation::Default`].
+    ///
+    /// ```
+    /// use keywheel::GeminiBuilder;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("keywheel.toml");
+    /// std::fs::write(&path, "state = \"none\"\n[[key]]\nvariable = \"CHAT_KEY\"\n")?;
+    /// let gemini = GeminiBuilder::from_config_with(&path, [("CHAT_KEY", "AQ.EXAMPLE-key-1")])?
+    ///     .without_daily_checks()
+    ///     .build()
+    ///     .await?;
+    /// assert_eq!(gemini.status().keys.len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// See [`from_config`](Self::from_config).

@@ -18,6 +18,19 @@ use std::{
 pub(crate) use self::read::{Environment, read};
 
 /// All that is wrong with a configuration file. Never holds a key.
+///
+/// ```
+/// use keywheel::{Error, GeminiBuilder};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("keywheel.toml");
+/// std::fs::write(&path, "dedline = \"30s\"\nexploration = \"no\"\n").unwrap();
+/// let error = GeminiBuilder::from_config(&path).unwrap_err();
+/// let Error::Config(errors) = error else { unreachable!() };
+/// assert_eq!(errors.path(), path);
+/// let lines: Vec<_> = errors.faults().iter().filter_map(|fault| fault.position).collect();
+/// assert_eq!(lines.len(), 2);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
     path: PathBuf,

@@ -118,6 +118,13 @@ impl Gemini {
 
     /// A client with the settings of a TOML file, see [`GeminiBuilder::from_config`].
     ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), keywheel::Error> {
+    /// let gemini = keywheel::Gemini::from_config("keywheel.toml").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Config`] with everything that is wrong in the file, each fault with its line; and those of
     /// [`GeminiBuilder::build`].
@@ -212,6 +219,34 @@ impl Gemini {
     ///
     /// [`pool`](Self::pool)`().available(…)` waits for one model, whatever the chain.
     ///
+    /// A job that may run when there is quota, be it tomorrow:
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let script = Script::new();
+    /// # script.reply(Scripted::text("Hello"));
+    /// # let gemini = Gemini::builder()
+    /// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(script.clone()))
+    /// #     .build()
+    /// #     .await?;
+    /// use keywheel::Error;
+    ///
+    /// loop {
+    ///     gemini.until_available("gemini-3.5-flash").await?;
+    ///     match gemini.generate("gemini-3.5-flash", "Say hello").await {
+    ///         Err(Error::Exhausted { .. }) => {} // others were faster
+    ///         reply => break assert_eq!(reply?.text(), "Hello"),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Exhausted`] when waiting will not help: no keys, or all of them dead.
     ///
@@ -223,6 +258,28 @@ impl Gemini {
 
     /// When a call of `model` can be served, by it or by another one of the client's chain: now or later, `None`
     /// when no wait helps.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let script = Script::new();
+    /// # script.reply(Scripted::day_spent(20));
+    /// # let gemini = Gemini::builder()
+    /// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(script.clone()))
+    /// #     .build()
+    /// #     .await?;
+    /// let error = gemini.generate("gemini-3.5-flash", "Say hello").await.unwrap_err();
+    /// let until = gemini.next_available("gemini-3.5-flash");
+    /// assert_eq!(error.exhausted().and_then(|exhausted| exhausted.soonest), until);
+    /// assert!(until.is_some(), "midnight in California");
+    /// assert!(gemini.next_available("gemini-3.5-flash-lite") < until);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn next_available(&self, model: &str) -> Option<DateTime<Utc>> {
         attempt::next_available(&self.inner, bare(model.into()))
@@ -266,7 +323,8 @@ impl Gemini {
         self.inner.pool.status()
     }
 
-    /// What was noticed while the keys were loaded: duplicates, names without keys.
+    /// What was noticed about the keys: duplicates, names without keys, plain `http` over the internet. What is wrong
+    /// with the state file is in [`status`](Self::status).
     #[must_use]
     pub fn key_notes(&self) -> &[KeyNote] {
         &self.inner.key_notes
@@ -274,6 +332,30 @@ impl Gemini {
 
     /// Where keys were looked for, and how many came from each place: print them to say what is in use. Holds no
     /// secret. Empty for a client over a [`pool`](GeminiBuilder::pool) that was built elsewhere.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let script = Script::new();
+    /// # let gemini = Gemini::builder()
+    /// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(script.clone()))
+    /// #     .build()
+    /// #     .await?;
+    /// for source in gemini.key_sources() {
+    ///     println!("{source:?}");
+    /// }
+    /// for note in gemini.key_notes() {
+    ///     println!("{note}");
+    /// }
+    /// assert_eq!(gemini.key_sources().len(), 1); // they were given in code
+    /// assert!(gemini.key_notes().is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn key_sources(&self) -> &[KeySource] {
         &self.inner.key_sources
@@ -285,6 +367,34 @@ impl Gemini {
     /// Returns how many did. Called by the client itself once an hour, unless it was built
     /// [`without_daily_checks`](GeminiBuilder::without_daily_checks).
     ///
+    /// ```
+    /// use std::{sync::Arc, time::Duration};
+    /// use keywheel::{
+    ///     ApiKey, Gemini, KeySpec, ManualClock, StateLocation, testing::{Script, Scripted},
+    /// };
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), keywheel::Error> {
+    /// let script = Script::new();
+    /// script.reply(Scripted::invalid_key());
+    /// script.otherwise(|_| Scripted::json(200, r#"{"models":[]}"#));
+    /// let clock = ManualClock::at("2026-11-30T12:00:00Z".parse().unwrap());
+    /// let gemini = Gemini::builder()
+    ///     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "KEY_1")])
+    ///     .clock(Arc::new(clock.clone()))
+    ///     .state(StateLocation::None)
+    ///     .transport(Arc::new(script))
+    ///     .without_daily_checks()
+    ///     .build()
+    ///     .await?;
+    /// assert!(gemini.generate("gemini-3.5-flash", "Say hello").await.is_err());
+    ///
+    /// clock.advance(Duration::from_secs(2 * 24 * 3600));
+    /// assert_eq!(gemini.run_due_checks().await, 1); // it works again
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Cancel safety
     /// Keys that were not checked any more are due again later.
     pub async fn run_due_checks(&self) -> usize {
@@ -292,6 +402,25 @@ impl Gemini {
     }
 
     /// Writes what has been counted to the state file now.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let script = Script::new();
+    /// # script.reply(Scripted::text("Hello"));
+    /// # let gemini = Gemini::builder()
+    /// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(script.clone()))
+    /// #     .build()
+    /// #     .await?;
+    /// gemini.generate("gemini-3.5-flash", "Say hello").await?;
+    /// gemini.flush().await?; // before the process is ended from outside
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The state file cannot be written; says why.

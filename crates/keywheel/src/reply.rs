@@ -134,6 +134,31 @@ impl Reply {
     }
 
     /// The limit of the ledger that stood in the way, where the callback answered for that reason.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::Script};
+    /// use keywheel::ledger::{Ledger, Limit, Period};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limit = Limit::tokens(Period::Day, 1_000);
+    /// let ledger = Ledger::builder().account("triage", [limit]).in_memory().open().await?;
+    /// let gemini = Gemini::builder()
+    ///     .ledger(ledger, "triage")
+    ///     .on_exhausted(|_| async { "Tomorrow, perhaps." })
+    /// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(Script::new()))
+    ///     .build()
+    ///     .await?;
+    /// let reply = gemini.generate("gemini-3.5-flash-lite", "word ".repeat(9_000)).await?;
+    /// assert_eq!((&*reply.text(), reply.served_by()), ("Tomorrow, perhaps.", None));
+    /// let denied = reply.over_budget().expect("no key was at fault");
+    /// assert!(denied.asked > 1_000);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "ledger")]
     #[must_use]
     pub fn over_budget(&self) -> Option<&keywheel_ledger::Denied> {

@@ -31,6 +31,8 @@ use super::{EmbedKey, Vector};
 ///         Box::pin(async { Ok(()) })
 ///     }
 /// }
+/// # let found = futures_executor::block_on(Sieve.get_many(&[])).unwrap();
+/// # assert!(found.is_empty());
 /// ```
 pub trait EmbedStore: fmt::Debug + Send + Sync {
     /// What is known of each key, in their order.

@@ -3,6 +3,37 @@
 use serde::Serialize;
 
 /// How many turns of a kind the limits of one model allow in a quota day.
+///
+/// ```
+/// use std::sync::Arc;
+/// use keywheel::{
+///     ApiKey, Gemini, KeySpec, Limits, StateLocation, testing::{Script, Scripted},
+/// };
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let script = Script::new();
+/// script.otherwise(|_| Scripted::text("Hello"));
+/// let gemini = Gemini::builder()
+///     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+///     .limits("*", Limits { rpd: Some(500), ..Limits::default() })
+///     .state(StateLocation::None)
+///     .transport(Arc::new(script))
+///     .build()
+///     .await?;
+/// let turn = gemini.turn("question");
+/// for step in ["plan", "answer"] {
+///     turn.step(step).generate("gemini-3.5-flash-lite", "Say hello").await?;
+/// }
+/// turn.finish();
+///
+/// let turns = gemini.turns();
+/// let capacity = turns.kinds[0].models[0].capacity.expect("it is no route");
+/// assert!(capacity.is_known());
+/// assert_eq!(capacity.turns_a_day, Some(250)); // two requests each
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ModelCapacity {
