@@ -11,10 +11,10 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        mpsc::{Receiver, SyncSender, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use chrono::NaiveDate;
@@ -169,13 +169,25 @@ fn run(inner: &Inner, rings: &Receiver<()>) {
         thread::sleep(GATHER);
         while let Err(error) = inner.flush() {
             tracing::debug!(%error, "turns are not in the file yet");
-            if let Err(std::sync::mpsc::RecvTimeoutError::Disconnected) = rings.recv_timeout(retry)
-            {
+            if !rest(rings, retry) {
                 return;
             }
             retry = (retry * 2).min(RETRIES.1);
         }
         retry = RETRIES.0;
+    }
+}
+
+/// Waits for all of `pause`, however often the bell rings; false once the book is gone.
+#[expect(clippy::disallowed_methods, reason = "a pause of this thread, not a time of the program")]
+fn rest(rings: &Receiver<()>, pause: Duration) -> bool {
+    let end = Instant::now() + pause;
+    loop {
+        match rings.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
     }
 }
 

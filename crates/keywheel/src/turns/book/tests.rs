@@ -168,3 +168,30 @@ fn without_a_state_file_it_counts_in_memory_without_a_thread() {
     assert_eq!(count(&book), 1);
     assert!(book.bell.get().is_none());
 }
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the thread's pause is real time")]
+fn turns_that_end_do_not_shorten_the_pause_after_a_failure() {
+    let (bell, rings) = sync_channel(1);
+    let pause = Duration::from_millis(300);
+    let rested = thread::scope(|scope| {
+        // Rings without end, as a busy program does; it hears when the pause is over.
+        let (over, is_over) = sync_channel(1);
+        let ringing = scope.spawn(move || {
+            let mut rung = 0_u64;
+            while is_over.try_recv().is_err() {
+                rung += u64::from(bell.try_send(()).is_ok());
+                thread::yield_now();
+            }
+            rung
+        });
+        let begun = Instant::now();
+        let rested = rest(&rings, pause);
+        assert!(begun.elapsed() >= pause);
+        over.send(()).unwrap();
+        assert!(ringing.join().unwrap() > 1, "it rang again and again");
+        rested
+    });
+    assert!(rested, "the book is there");
+    assert!(!rest(&rings, pause), "a book that is gone is not waited for");
+}
