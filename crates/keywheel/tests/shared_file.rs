@@ -65,11 +65,54 @@ async fn the_ledger_and_the_vectors_share_a_file_over_restarts() {
     assert!(ledger.audit().await.unwrap().is_balanced());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_was_made_for_vectors_becomes_a_ledger_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("both.db");
+    let vectors = EmbedFile::open(&path, 1 << 20).unwrap();
+    let spent = {
+        let ledger = open(&path).await.unwrap();
+        assert!(ledger.info().await.unwrap().storage.just_created);
+        let rig = client(&path, &ledger);
+        rig.script.otherwise(|_| reply(200, &json!({"embeddings": [{"values": [0.5, -1.0]}]})));
+        embed(&rig.gemini, "a text").await;
+        used(&ledger).await
+    };
+    assert!(spent > 0);
+    drop(vectors);
+    let ledger = open(&path).await.unwrap();
+    assert_eq!(used(&ledger).await, spent);
+    assert_eq!(embed(&client(&path, &ledger).gemini, "a text").await.cache_hits, 1);
+}
+
 /// A cap must not begin anew in a file whose rows are not its own.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_was_made_for_vectors_is_no_ledger() {
+async fn a_file_of_vectors_and_somebody_elses_tables_is_no_ledger() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vectors.db");
     drop(EmbedFile::open(&path, 1 << 20).unwrap());
+    let theirs = rusqlite::Connection::open(&path).unwrap();
+    theirs.execute_batch("CREATE TABLE embed_cache_notes (text)").unwrap();
+    drop(theirs);
     assert_eq!(open(&path).await.unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+/// SQLite would keep what is in `:memory:` nowhere, and read `file:` as a URI.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_is_a_path_whatever_it_is_called() {
+    let folder = tempfile::tempdir().unwrap();
+    // Only a path that is relative begins like that. All other paths here are absolute.
+    let here = std::env::current_dir().unwrap();
+    std::env::set_current_dir(folder.path()).unwrap();
+    for name in [":memory:", "file:x.db?mode=memory"] {
+        let ledger = open(Path::new(name)).await.unwrap();
+        let vectors = EmbedFile::open(name, 1 << 20).unwrap();
+        let file = folder.path().join(name);
+        let size = std::fs::metadata(&file).unwrap().len();
+        assert!(size > 0, "{name} is a file");
+        let again = open(&file).await.unwrap();
+        assert!(!again.info().await.unwrap().storage.just_created, "{name}");
+        drop((ledger, vectors));
+    }
+    std::env::set_current_dir(here).unwrap();
 }

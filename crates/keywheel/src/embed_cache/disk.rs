@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -27,8 +27,8 @@ const LOOK_EVERY: u64 = 16;
 /// [`EmbedCacheConfig::with_store`](super::EmbedCacheConfig::with_store).
 ///
 /// The file may be one that is there already, such as the ledger's: only the tables `embed_cache` and
-/// `embed_cache_size` are touched. Open the ledger first: it refuses a file that others have made. Texts are not in it,
-/// only hashes of them. Several processes may share it; what was not used for longest goes first.
+/// `embed_cache_size` are touched; the two may be opened in any order. Texts are not in it, only hashes of them.
+/// Several processes may share it; what was not used for longest goes first.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,6 +38,36 @@ const LOOK_EVERY: u64 = 16;
 /// let file = EmbedFile::open("embeddings.db", 1 << 30)?; // at most a gigabyte
 /// let config = EmbedCacheConfig::default().with_store(Arc::new(file));
 /// let gemini = Gemini::builder().embed_cache(config).build().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A vector outlives the client that fetched it:
+///
+/// ```
+/// use std::sync::Arc;
+/// use keywheel::{
+///     ApiKey, Gemini, KeySpec, StateLocation, SystemClock, embed_cache::{EmbedCacheConfig, EmbedFile},
+///     testing::{Script, Scripted},
+/// };
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("embeddings.db");
+/// let script = Script::new();
+/// script.reply(Scripted::embeddings([[0.6, 0.8]])); // the only request there will be
+/// for _ in 0..2 {
+///     let file = EmbedFile::open_with(&path, 1 << 20, Arc::new(SystemClock))?;
+///     let gemini = Gemini::builder()
+///         .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+///         .state(StateLocation::None)
+///         .transport(Arc::new(script.clone()))
+///         .embed_cache(EmbedCacheConfig::default().with_store(Arc::new(file)))
+///         .build()
+///         .await?;
+///     assert_eq!(gemini.embed("gemini-embedding-001", "a text").one().await?, [0.6, 0.8]);
+/// }
 /// # Ok(())
 /// # }
 /// ```
@@ -78,7 +108,7 @@ impl EmbedFile {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, EmbedFileError> {
         make_private(path.as_ref());
-        let connection = Connection::open(path)?;
+        let connection = Connection::open(plain(path.as_ref()))?;
         connection.busy_timeout(BUSY)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         // A vector lost with the power costs one request.
@@ -87,6 +117,11 @@ impl EmbedFile {
         let connection = Mutex::new(connection);
         Ok(Self { inner: Arc::new(Inner { connection, max_bytes, clock }) })
     }
+}
+
+/// A path that SQLite takes for nothing else: `:memory:` is none to it, and `file:…` is a URI.
+fn plain(path: &Path) -> PathBuf {
+    Path::new(".").join(path)
 }
 
 /// Makes the file for its owner alone: texts can be guessed from their vectors. What SQLite puts beside it gets the same

@@ -188,7 +188,9 @@ pub(super) fn wait_for(turn: &Turn) -> Result<super::locks::Held<'_>, LedgerErro
 }
 
 fn raw(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
-    // Each connection stays in one thread. No URI: a path may have a question mark.
+    // SQLite takes `file:…` for a URI where it was built so, and `:memory:` for no file at all.
+    let path = Path::new(".").join(path);
+    // Each connection stays in one thread.
     let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(PATIENCE)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);

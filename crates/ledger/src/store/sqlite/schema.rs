@@ -75,10 +75,15 @@ SELECT
 FROM rows;
 ";
 
+/// How many tables and indexes there are besides those of the cache of embeddings, which may share the
+/// file, and may have made it.
+const STRANGERS: &str =
+    "SELECT count(*) FROM sqlite_schema WHERE tbl_name NOT IN ('embed_cache', 'embed_cache_size')";
+
 /// What a file turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// An empty database.
+    /// An empty database, or one that holds nothing but a cache of embeddings.
     Nothing,
     /// A ledger of this version of the schema.
     Version(usize),
@@ -93,8 +98,7 @@ pub(super) fn look(connection: &Connection) -> Result<Found, Fault> {
     let pragma = |name| connection.query_row(name, [], |row| row.get::<_, i32>(0));
     let application = pragma("PRAGMA application_id")?;
     let version = pragma("PRAGMA user_version")?;
-    let objects: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    let objects: i64 = connection.query_row(STRANGERS, [], |row| row.get(0))?;
     if (application, version, objects) == (0, 0, 0) {
         return Ok(Found::Nothing);
     }
