@@ -100,6 +100,22 @@ impl SimConfig {
     }
 
     /// Sets what goes wrong, and how often.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keywheel_sim::{Faults, Limits, ModelConfig, SimConfig};
+    ///
+    /// let faults = Faults { overloaded: 0.01, reset: 0.001, ..Faults::default() };
+    /// let config = SimConfig::new()
+    ///     .with_model("gemini-x", ModelConfig::free(Limits::new()))
+    ///     .with_faults(faults)
+    ///     .with_seed(7) // other requests meet them than with the default of 1
+    ///     .with_latency(Duration::from_secs(1), Duration::from_secs(5));
+    /// assert!(config.check().is_ok());
+    ///
+    /// let impossible = Faults { html: 1.5, ..Faults::default() };
+    /// assert!(config.with_faults(impossible).check().is_err());
+    /// ```
     #[must_use]
     pub fn with_faults(mut self, faults: Faults) -> Self {
         self.faults = faults;

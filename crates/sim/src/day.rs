@@ -6,6 +6,30 @@
 //!
 //! What a day can deliver at best is known beforehand, since faults are drawn by bucket, day and number of
 //! the request: [`Report::capacity`] is the quota without the requests that the provider's failures eat.
+//!
+//! ```
+//! use std::time::Duration;
+//! use keywheel_sim::day::{Plan, Simple, Strategy, figures, headline, play, table};
+//!
+//! let plan = Plan { keys: 2, per_day: 20, length: Duration::from_secs(600), ..Plan::default() };
+//! assert_eq!(plan.world().projects.len(), 2);
+//! assert_eq!(plan.restarts_at() - plan.starts_at, chrono::TimeDelta::seconds(300));
+//!
+//! let mut strategies = [
+//!     Simple::flat_60s(),
+//!     Simple::flat_5s(),
+//!     Simple::three_strikes(),
+//!     Simple::three_strikes_hourly(),
+//! ];
+//! let reports: Vec<_> = strategies.iter_mut().map(|one| play(&plan, one)).collect();
+//! println!("{}{}", table(&reports), headline(&reports).unwrap());
+//!
+//! let (report, strategy) = (&reports[0], &strategies[0]);
+//! assert_eq!((report.name, report.suffix), (strategy.name(), strategy.suffix()));
+//! assert_eq!(report.calls, plan.arrivals().len() as u64);
+//! assert!(report.share() <= 1.0 && report.seconds_to_failure() >= 0.0);
+//! assert!(figures(report).starts_with("FIGURE delivered_flat_60s="));
+//! ```
 
 mod crowd;
 mod plan;

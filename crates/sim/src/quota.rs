@@ -71,6 +71,29 @@ impl Rules {
 }
 
 /// The counters of one quota project and model.
+///
+/// ```
+/// use std::time::Duration;
+/// use chrono::{DateTime, Utc};
+/// use keywheel_core::Dimension;
+/// use keywheel_sim::{Limits, Windows, quota::{Ask, Bucket, Rules}};
+///
+/// let rules = Rules { windows: Windows::Rolling, zone: chrono_tz::UTC, late_ms: 0 };
+/// let limits = Limits::new().rpm(1).rpd(500);
+/// let now: DateTime<Utc> = "2026-11-30T12:00:00Z".parse().unwrap();
+/// let now_ms = now.timestamp_millis();
+///
+/// let mut bucket = Bucket::default();
+/// let ask = Ask { requests: 1, tokens: 100 };
+/// assert!(bucket.admit(&limits, &rules, ask, now_ms).is_ok());
+/// let refused = bucket.admit(&limits, &rules, ask, now_ms + 20_000).unwrap_err();
+/// assert_eq!((refused[0].dimension, refused[0].limit), (Dimension::Rpm, 1));
+/// assert_eq!(refused[0].fits_in, Some(Duration::from_secs(40)));
+///
+/// assert_eq!(bucket.spent_today(&rules, now_ms), 1);
+/// assert_eq!(rules.day(now_ms).date().to_string(), "2026-11-30");
+/// assert_eq!(rules.day_ends_at(now_ms), "2026-12-01T00:00:00Z".parse::<DateTime<Utc>>().unwrap());
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Bucket {
     /// Counted requests of the last minute or so, oldest first.

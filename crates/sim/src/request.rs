@@ -7,6 +7,16 @@ use http::{HeaderMap, Method, Uri, header};
 use keywheel_provider::WireRequest;
 
 /// One request, as the simulator sees it.
+///
+/// ```
+/// use http::{HeaderMap, Method};
+/// use keywheel_sim::SimRequest;
+///
+/// let target = "http://127.0.0.1:8788/v1beta/models?pageSize=50&pageToken=abc";
+/// let request = SimRequest::new(Method::GET, target, HeaderMap::new(), "");
+/// assert_eq!(request.path, "/v1beta/models");
+/// assert_eq!(request.parameter("pageSize"), Some("50"));
+/// ```
 #[derive(Clone)]
 pub struct SimRequest {
     /// The method.

@@ -27,6 +27,22 @@ use crate::{
 const MAX_BODY: usize = 128 << 20;
 
 /// A simulator that listens on this machine. Stops when dropped, and breaks off what is under way.
+///
+/// ```
+/// use std::{net::SocketAddr, sync::Arc};
+/// use keywheel_core::SystemClock;
+/// use keywheel_sim::{Limits, ModelConfig, SimConfig, SimServer};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+/// let config = SimConfig::new().with_model("gemini-x", ModelConfig::free(Limits::new()));
+/// let sim = SimServer::start_on(any_port, config, Arc::new(SystemClock)).await.unwrap();
+/// assert_eq!(sim.base_url(), format!("http://127.0.0.1:{}", sim.addr().port()));
+/// let models = reqwest::get(format!("{}/v1beta/models", sim.base_url())).await.unwrap();
+/// assert_eq!(models.status(), 403); // no key
+/// assert_eq!(sim.world().stats().strangers, 1);
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct SimServer {
     addr: SocketAddr,

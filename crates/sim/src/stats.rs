@@ -8,6 +8,32 @@ use keywheel_core::{Dimension, Fingerprint};
 use crate::reply::Outcome;
 
 /// Everything counted since the world began.
+///
+/// ```
+/// # use http::{HeaderMap, Method};
+/// # use keywheel_core::ApiKey;
+/// # use keywheel_sim::{Limits, ModelConfig, ProjectConfig, SimConfig, SimRequest, World};
+/// # let key = ApiKey::new("AQ.EXAMPLE-1").unwrap();
+/// let config = SimConfig::new()
+///     .with_model("gemini-x", ModelConfig::free(Limits::new().rpm(1)))
+///     .with_project(ProjectConfig::new("alpha").with_key(key.clone()));
+/// let mut world = World::new(config).unwrap();
+/// # let mut headers = HeaderMap::new();
+/// # headers.insert("x-goog-api-key", key.expose().parse().unwrap());
+/// # let target = "/v1beta/models/gemini-x:generateContent";
+/// # let body = r#"{"contents":[{"parts":[{"text":"Hello"}]}]}"#;
+/// # let request = SimRequest::new(Method::POST, target, headers, body);
+/// # let now = "2026-11-30T12:00:00Z".parse().unwrap();
+/// for _ in 0..3 {
+///     world.handle(&request, now);
+/// }
+/// let stats = world.stats();
+/// let tally = stats.bucket("alpha", "gemini-x");
+/// assert_eq!((tally.served, tally.refused, tally.over_minute, tally.counted), (1, 2, 2, 1));
+/// assert_eq!((stats.served(), stats.refused(), stats.faulted()), (1, 2, 0));
+/// assert_eq!(stats.refused_per_bucket()[&("alpha", "gemini-x")], 2);
+/// assert_eq!(stats.refused_per_bucket_max(), 2);
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     /// By quota project, model and quota day.

@@ -21,6 +21,20 @@ use crate::{
 ///
 /// With a `ManualClock` no real time passes, and a day of traffic takes milliseconds.
 ///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+/// use keywheel_core::{Clock, ManualClock};
+/// use keywheel_sim::{Limits, ModelConfig, SharedWorld, SimConfig, SimTransport, World};
+///
+/// let clock = ManualClock::at("2026-11-30T12:00:00Z".parse().unwrap());
+/// let config = SimConfig::new().with_model("gemini-x", ModelConfig::free(Limits::new()));
+/// let world = SharedWorld::new(World::new(config).unwrap(), Arc::new(clock.clone()));
+/// let transport = SimTransport::to(world.clone()); // for the client under test
+/// clock.advance(Duration::from_secs(60));
+/// assert_eq!(world.clock().now(), clock.now());
+/// assert_eq!(transport.world().stats(), world.stats()); // they share one world
+/// ```
+///
 /// # Cancel safety
 /// As with a network: a request that was sent is counted, also when nobody waits for the answer any more.
 #[derive(Debug, Clone)]

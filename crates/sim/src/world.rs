@@ -49,6 +49,45 @@ use crate::{
 /// let reply = world.handle(&request, "2026-11-30T07:59:59Z".parse().unwrap());
 /// assert_eq!(reply.http.unwrap().status, 403); // no key
 /// ```
+///
+/// Tests change it while it runs, and ask what is left:
+///
+/// ```
+/// # use http::{HeaderMap, Method};
+/// # use keywheel_core::{ApiKey, Cause};
+/// # use keywheel_sim::{Fault, Faults, KeyState, Limits, ModelConfig, Outcome, ProjectConfig};
+/// # use keywheel_sim::{ProjectState, SimConfig, SimRequest, World};
+/// # let key = ApiKey::new("AQ.EXAMPLE-1").unwrap();
+/// # let config = SimConfig::new()
+/// #     .with_model("gemini-x", ModelConfig::free(Limits::new().rpd(500)))
+/// #     .with_project(ProjectConfig::new("alpha").with_key(key.clone()));
+/// # let mut world = World::new(config).unwrap();
+/// # let mut headers = HeaderMap::new();
+/// # headers.insert("x-goog-api-key", key.expose().parse().unwrap());
+/// # let target = "/v1beta/models/gemini-x:generateContent";
+/// # let body = r#"{"contents":[{"parts":[{"text":"Hello"}]}]}"#;
+/// # let request = SimRequest::new(Method::POST, target, headers, body);
+/// let now = "2026-11-30T12:00:00Z".parse().unwrap();
+/// world.force(Fault::Overloaded, 1);
+/// assert_eq!(world.handle(&request, now).outcome.told(), Some(Cause::Overloaded));
+/// assert_eq!(world.handle(&request, now).outcome, Outcome::Served);
+/// assert_eq!(world.left_today("alpha", "gemini-x", now), Some(498)); // the 503 counts, too
+///
+/// assert!(world.set_limits("alpha", "gemini-x", Limits::new().rpd(2)));
+/// assert!(!world.any_left_today("gemini-x", now));
+/// assert!(matches!(world.handle(&request, now).outcome, Outcome::OverLimit { .. }));
+/// let stats = world.stats();
+/// assert_eq!((stats.served(), stats.faulted(), stats.refused()), (1, 1, 1));
+///
+/// let tomorrow = "2026-12-01".parse().unwrap();
+/// assert_eq!(world.day_capacity("alpha", "gemini-x", tomorrow), Some(2));
+/// world.set_faults(Faults { internal: 1.0, ..Faults::default() });
+/// assert_eq!(world.day_capacity("alpha", "gemini-x", tomorrow), Some(0));
+///
+/// assert!(world.set_key_state(key.fingerprint(), KeyState::Expired));
+/// assert_eq!(world.handle(&request, now).http.unwrap().status, 400);
+/// assert!(world.set_project_state("alpha", ProjectState::Denied));
+/// ```
 pub struct World {
     config: SimConfig,
     draws: Draws,

@@ -3,6 +3,23 @@
 use super::Limits;
 
 /// One model.
+///
+/// ```
+/// use keywheel_sim::{Limits, ModelConfig, SimConfig, Signatures};
+///
+/// let small = ModelConfig::free(Limits::new().rpm(15).tpm(250_000).rpd(500).tpd(5_000_000))
+///     .with_paid(Limits::new().rpm(1_000))
+///     .with_internal_name("gemini-small") // what refusals call it
+///     .with_continuation_after(8_192)
+///     .with_signatures(Signatures::Required);
+/// let large = ModelConfig::paid_only();
+/// assert_eq!(large.free, Limits::nothing());
+/// let vectors = ModelConfig::embedding(Limits::new().rpm(100).rpd(1_000));
+/// assert_eq!((vectors.embeds, vectors.dimensions), (true, 768));
+///
+/// let config = SimConfig::new().with_model("gemini-x-lite", small).with_model("gemini-x", large);
+/// assert!(config.with_model("gemini-embedding-x", vectors).check().is_ok());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelConfig {
     /// The name that refusals use, often another than the one asked for. Default the same.

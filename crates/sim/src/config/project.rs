@@ -8,6 +8,25 @@ use keywheel_core::{ApiKey, Tier, quota_day::PACIFIC};
 use super::Limits;
 
 /// One quota project and its keys.
+///
+/// ```
+/// use keywheel_core::{ApiKey, Tier};
+/// use keywheel_sim::{KeyState, Limits, ProjectConfig, ProjectState};
+///
+/// let key = |i| ApiKey::new(format!("AQ.EXAMPLE-{i}")).unwrap();
+/// let old = ProjectConfig::new("old")
+///     .with_key(key(1))
+///     .with_key_in_state(key(2), KeyState::Leaked)
+///     .with_limits("gemini-x", Limits::new().rpd(20))
+///     .with_closed_model("gemini-w")
+///     .with_late_reset(90);
+/// assert_eq!((old.tier, old.keys.len()), (Tier::Free, 2));
+///
+/// let billed = ProjectConfig::new("billed").with_key(key(3)).paid();
+/// assert_eq!(billed.tier, Tier::Paid);
+/// let gone = ProjectConfig::new("gone").with_key(key(4)).with_state(ProjectState::Suspended);
+/// assert_eq!(gone.state, ProjectState::Suspended);
+/// ```
 #[derive(Debug, Clone)]
 pub struct ProjectConfig {
     /// Its name, for statistics and settings.

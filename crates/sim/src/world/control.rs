@@ -78,6 +78,36 @@ impl World {
     /// Lets the connection break in the next `times` chunks of uploads, after half of the bytes were taken.
     ///
     /// [`force`](Self::force) does not touch uploads.
+    ///
+    /// ```
+    /// # use http::{HeaderMap, Method};
+    /// # use keywheel_core::ApiKey;
+    /// # use keywheel_sim::{Limits, ModelConfig, ProjectConfig, SimConfig, SimRequest, World};
+    /// # let key = ApiKey::new("AQ.EXAMPLE-1").unwrap();
+    /// # let config = SimConfig::new()
+    /// #     .with_model("gemini-x", ModelConfig::free(Limits::new()))
+    /// #     .with_project(ProjectConfig::new("alpha").with_key(key.clone()));
+    /// # let mut world = World::new(config).unwrap();
+    /// # let now = "2026-11-30T12:00:00Z".parse().unwrap();
+    /// let request = |target: &str, head: &[(&'static str, &str)], body: &'static str| {
+    ///     let pair = |(name, value): &(&str, &str)| (name.parse().unwrap(), value.parse().unwrap());
+    ///     let head: HeaderMap = head.iter().map(pair).collect();
+    ///     SimRequest::new(Method::POST, target, head, body)
+    /// };
+    /// let head = [
+    ///     ("x-goog-api-key", key.expose()),
+    ///     ("x-goog-upload-protocol", "resumable"),
+    ///     ("x-goog-upload-command", "start"),
+    ///     ("x-goog-upload-header-content-length", "5"),
+    /// ];
+    /// let begun = world.handle(&request("/upload/v1beta/files", &head, "{}"), now).http.unwrap();
+    /// let url = begun.headers["x-goog-upload-url"].to_str().unwrap();
+    ///
+    /// world.break_uploads(1);
+    /// let head = [("x-goog-upload-command", "upload, finalize"), ("x-goog-upload-offset", "0")];
+    /// let chunk = request(url, &head, "hello");
+    /// assert!(world.handle(&chunk, now).http.is_none());
+    /// ```
     pub const fn break_uploads(&mut self, times: usize) {
         self.broken_uploads += times;
     }
