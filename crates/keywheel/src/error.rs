@@ -9,6 +9,9 @@ use crate::{Attempt, ConfigErrors, Skipped};
 
 /// Why a call brought no answer. Match on it: each variant asks for something else.
 ///
+/// Its text (`{error}`) is for people, and complete: a cause is not to be added. Its `Debug` is a dump for logs, which a
+/// `main` that returns it prints; so a program prints the text itself, as in the [first example](crate).
+///
 /// No variant's text, `Debug` included, holds a key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
