@@ -49,7 +49,6 @@
 
 use std::sync::Arc;
 
-use keywheel_core::Clock;
 use keywheel_pool::{Exhausted, ExhaustedKind};
 
 #[doc(inline)]
@@ -77,6 +76,31 @@ impl GeminiBuilder {
 
     /// Leaves requests without `maxOutputTokens` as they are, and reserves as much as the model can write: 65,536
     /// tokens for most, which fit into few budgets more than once at a time. By default a length is set.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+    /// use keywheel::ledger::{Ledger, Limit, Period};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let script = Script::new();
+    /// # script.reply(Scripted::text("Hello"));
+    /// let limit = Limit::tokens(Period::Day, 1_000_000);
+    /// let ledger = Ledger::builder().account("triage", [limit]).in_memory().open().await?;
+    /// let gemini = Gemini::builder()
+    ///     .ledger(ledger, "triage")
+    ///     .without_output_cap()
+    /// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(script.clone()))
+    ///     .build()
+    ///     .await?;
+    /// gemini.generate("gemini-3.5-flash-lite", "Say hello").await?;
+    /// assert!(script.requests()[0].json()["generationConfig"]["maxOutputTokens"].is_null());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn without_output_cap(mut self) -> Self {
         self.ledger.leaves_output = true;
         self

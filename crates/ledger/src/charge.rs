@@ -1,5 +1,5 @@
-//! What an attempt is charged: the one table, as one pure function. `docs/ledger.md` gives the
-//! reasons.
+//! What an attempt is charged: the one table, as one pure function. `docs/ledger.md` of
+//! the repository gives the reasons.
 
 use std::{fmt, str::FromStr};
 

@@ -1,7 +1,7 @@
 //! A budget for tokens and calls: reserve before spending, settle after, sweep what crashed.
 //!
-//! One row for each reservation, charged at its estimate until it is settled. `docs/ledger.md` has
-//! the contract for people; this is the map for readers of the code.
+//! One row for each reservation, charged at its estimate until it is settled. `docs/ledger.md` of the
+//! repository has the contract for people; this is the map for readers of the code.
 //!
 //! | to know | look in |
 //! |---|---|
@@ -13,6 +13,8 @@
 //! | the sums that limits are compared with | [`total`], [`audit`] |
 //! | what a store has to do | [`store`] |
 //! | where a ledger lies | [`storage`] |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod account;
 pub mod amount;
@@ -39,7 +41,12 @@ pub mod storage;
 pub mod store;
 pub mod total;
 
-pub use keywheel_core::{Fingerprint, Usage};
+// The crates of dates and time zones, in whose types moments are given.
+#[doc(no_inline)]
+pub use chrono;
+#[doc(no_inline)]
+pub use chrono_tz;
+pub use keywheel_core::{Clock, Fingerprint, ManualClock, SystemClock, Usage};
 
 pub use account::AccountId;
 pub use amount::{Amount, LARGEST, Unit};

@@ -42,7 +42,10 @@ pub mod status;
 mod wait;
 mod window;
 
+// The crates of dates and time zones, in whose types moments are given.
+#[doc(no_inline)]
 pub use chrono;
+#[doc(no_inline)]
 pub use chrono_tz;
 pub use keywheel_core::{
     ApiKey, ApiKeyError, Cause, Clock, Dimension, Effect, Fingerprint, LimitSeen, ManualClock,

@@ -1,7 +1,7 @@
 //! Turns: what one unit of the app's own work takes of the quotas, and how many fit into a day.
 //!
 //! [`Gemini::turn`] begins one, [`Turn::step`] gives a client that counts, [`Gemini::turns`] sums them all up. How to
-//! read the figures is in `docs/turns.md`.
+//! read the figures is in `docs/turns.md` of the repository.
 
 // A turn and its report are in `turn`, counting in `recorder` and `tally`, the sums of many in `summary`, their file
 // in `book`, how many fit into a day in `capacity`, and how all that is told in `report` and `table`.
