@@ -447,6 +447,7 @@ impl Gemini {
             fallback,
             recorder,
             payer,
+            earned: false,
         }
     }
 }

@@ -273,6 +273,19 @@ fn when_the_retry_budget_is_spent_a_failure_ends_the_call_and_says_so() {
     // Three of the reserve, two for twenty calls, and what the seconds bring.
     let retries = rig.gemini.counters().retries;
     assert!((3..=6).contains(&retries), "{retries}");
+    // A call for many vectors is one call, however many requests it takes.
+    let rig = Rig::built(
+        1,
+        |pool| pool.limits("*", Limits { rpm: Some(10_000), ..Limits::default() }),
+        |client| client.retry(RetryConfig { budget_percent: 20, budget_reserve: 0, ..config }),
+    );
+    rig.script.otherwise(|request| {
+        let texts = request.json()["requests"].as_array().map_or(0, Vec::len);
+        if texts == 1 { overloaded() } else { Scripted::embeddings(vec![[1.0_f32]; texts]) }
+    });
+    let texts: Vec<_> = (0..1_001).map(|number| format!("text {number}")).collect();
+    rig.run(rig.gemini.embed("gemini-embedding-001", texts)).unwrap_err();
+    assert_eq!(rig.gemini.counters().retries, 0);
     // Spent and dead keys cost nothing of it.
     let rig = Rig::built(
         12,

@@ -173,7 +173,9 @@ impl<'a> Run<'a> {
                 chain.push(Candidate::new(Arc::clone(other), ask));
             }
         }
-        inner.budget.earn();
+        if !options.earned {
+            inner.budget.earn();
+        }
         Self {
             inner,
             options,

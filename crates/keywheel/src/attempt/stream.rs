@@ -227,7 +227,8 @@ impl GeminiStream {
         call.bill = gone_on(call.bill, used);
         let owner = self.told.attempts.last().map(|attempt| attempt.quota_project.as_str().into());
         let deadline = call.end_ms.map(left);
-        let options = CallOptions { deadline, owner, fallback: None, ..call.options.clone() };
+        let options = call.options.clone();
+        let options = CallOptions { deadline, owner, fallback: None, earned: true, ..options };
         let (inner, request) = (Arc::clone(&call.inner), (Arc::clone(&call.request), call.bill));
         let next = go_on(inner, Arc::clone(&self.told.ask.model), request, options);
         self.hops += 1;

@@ -23,6 +23,8 @@ pub(crate) struct CallOptions {
     pub(crate) recorder: Option<Arc<StepRecorder>>,
     /// Who is charged.
     pub(crate) payer: Payer,
+    /// It is a part of a call that has [earned](crate::attempt) its share of the retry budget already.
+    pub(crate) earned: bool,
 }
 
 macro_rules! call_options {

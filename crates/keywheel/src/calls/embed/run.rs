@@ -40,7 +40,7 @@ pub(super) async fn embed(call: Embed) -> Result<Embeddings, Error> {
     let inner = &*gemini.inner;
     let done = Partial::begin(&model, settings, resume)?;
     let end_ms = end_ms(&*inner.clock, &options);
-    let mut run = Run { inner, options: &options, end_ms, done };
+    let mut run = Run { inner, options: &options, end_ms, done, earned: false };
     let ended = run.all(texts).await;
     let Run { done, .. } = run;
     inner.counters.cache_hits(done.cache_hits);
@@ -73,6 +73,8 @@ struct Run<'a> {
     options: &'a CallOptions,
     end_ms: Option<i64>,
     done: Partial,
+    /// A request of this call was made.
+    earned: bool,
 }
 
 impl Run<'_> {
@@ -161,7 +163,9 @@ impl Run<'_> {
                 let requests = u32::try_from(requests).unwrap_or(u32::MAX);
                 let work = Batch { texts, settings: self.done.settings.clone(), requests };
                 let model = Arc::clone(&self.done.model);
-                let options = within(clock, options, end_ms);
+                // However many requests it takes, it is one call.
+                let earned = std::mem::replace(&mut self.earned, true);
+                let options = CallOptions { earned, ..within(clock, options, end_ms) };
                 flights.push(async move {
                     let outcome = perform(inner, model, &work, &options).await;
                     (work, outcome)
