@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use common::{MODEL, Rig, bodies::model_not_found, bodies::reply, fingerprint};
 use keywheel::{Error, testing::Scripted};
 use serde_json::{Value, json};
@@ -28,6 +30,25 @@ fn all_pages_are_read_and_a_list_without_end_has_one() {
     assert!(rig.script.requests()[1].url.ends_with("pageToken=two%20%26%20more"));
     rig.script.otherwise(|_| page(&[model("a", 1)], Some("again")));
     assert_eq!(rig.run(rig.gemini.models()).unwrap().len(), 2, "the same page is not read twice");
+    rig.assert_balanced();
+}
+
+#[test]
+fn a_list_whose_pages_go_round_in_a_circle_or_never_end_is_not_read_for_ever() {
+    let rig = Rig::new(1);
+    for (name, next) in [("a", "two"), ("b", "three"), ("c", "two")] {
+        rig.script.reply(page(&[model(name, 1)], Some(next)));
+    }
+    let models = rig.run(rig.gemini.models()).unwrap();
+    let names: Vec<_> = models.iter().map(|model| &*model.name).collect();
+    assert_eq!(names, ["models/a", "models/b", "models/c"]);
+    assert_eq!(rig.script.requests().len(), 3, "what was read is not read again");
+
+    let number = AtomicUsize::new(0);
+    rig.script
+        .otherwise(move |_| page(&[], Some(&number.fetch_add(1, Ordering::Relaxed).to_string())));
+    let error = rig.run(rig.gemini.models().no_deadline()).unwrap_err();
+    assert!(error.to_string().contains("over 1000 pages"), "{error}");
     rig.assert_balanced();
 }
 

@@ -7,6 +7,7 @@ pub mod files;
 pub mod json;
 mod models;
 pub(crate) mod owner;
+mod pages;
 mod pending;
 pub mod raw;
 mod simple;

@@ -6,6 +6,7 @@ use keywheel_provider::api::{GenerateRequest, Model, ModelList, TokenCount};
 
 use super::{
     Pending, end_ms, owner,
+    pages::Pages,
     simple::{Simple, absent, setting},
     within,
 };
@@ -14,9 +15,6 @@ use crate::{
     attempt::perform,
     gemini::{CallOptions, Inner, bare},
 };
-
-/// The most pages of a list that are read. Google's list of models has one of a hundred.
-const MOST_PAGES: usize = 1_000;
 
 impl Gemini {
     /// How many tokens `request` has for `model`: system instruction, tools and media included.
@@ -148,8 +146,8 @@ pub(crate) async fn count_tokens(
 async fn models(inner: &Inner, options: &CallOptions) -> Result<Vec<Model>, Error> {
     let clock = &*inner.clock;
     let end_ms = end_ms(clock, options);
-    let (mut all, mut page): (Vec<Model>, Option<String>) = (Vec::new(), None);
-    for _ in 0..MOST_PAGES {
+    let (mut all, mut pages, mut page) = (Vec::new(), Pages::default(), None::<String>);
+    loop {
         let call = inner.upstream.provider().models(page.as_deref());
         let work = Simple::new("models", call, |provider, body| provider.read_models(body));
         let options = within(clock, options, end_ms);
@@ -158,13 +156,9 @@ async fn models(inner: &Inner, options: &CallOptions) -> Result<Vec<Model>, Erro
             inner.facts.learn(&bare(model.name.as_str().into()), &model);
             all.push(model);
         }
-        // A list whose next page is the one just read would never end.
-        let next =
-            list.next_page_token.filter(|next| !next.is_empty() && page.as_ref() != Some(next));
-        page = Some(match next {
-            Some(next) => next,
-            None => break,
-        });
+        page = pages.next(list.next_page_token)?;
+        if page.is_none() {
+            return Ok(all);
+        }
     }
-    Ok(all)
 }

@@ -10,6 +10,7 @@ use keywheel_provider::{
 
 use super::{
     end_ms,
+    pages::Pages,
     simple::{Parse, Simple},
     within,
 };
@@ -18,9 +19,6 @@ use crate::{
     attempt::{Done, perform},
     gemini::{CallOptions, Inner},
 };
-
-/// The most pages of one project's list that are read.
-const MOST_PAGES: usize = 1_000;
 
 /// Binds a call to the owner of what `request` names, where one is known.
 ///
@@ -147,20 +145,17 @@ impl<T: Send> Listing<T> {
         options: &CallOptions,
     ) -> Result<Vec<T>, Error> {
         let (clock, end_ms) = (&*inner.clock, end_ms(&*inner.clock, options));
-        let (mut all, mut token) = (Vec::new(), None::<String>);
-        for _ in 0..MOST_PAGES {
+        let (mut all, mut pages, mut token) = (Vec::new(), Pages::default(), None::<String>);
+        loop {
             let work = Simple::new(self.route, (self.call)(token.as_deref()), self.read);
             let options = within(clock, options, end_ms);
             let page = perform(inner, self.route.into(), &work, &options).await?.answer;
             all.extend(page.items);
-            // A list whose next page is the one just read would never end.
-            let next = page.next.filter(|next| !next.is_empty());
-            if next.is_none() || next == token {
-                break;
+            token = pages.next(page.next)?;
+            if token.is_none() {
+                return Ok(all);
             }
-            token = next;
         }
-        Ok(all)
     }
 }
 
