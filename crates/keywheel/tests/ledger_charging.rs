@@ -304,6 +304,35 @@ fn a_raw_call_is_reserved_at_what_its_body_allows_and_sent_as_it_is() {
     it.assert_balanced();
 }
 
+/// One gate before every way to a model. Elsewhere some went past it:
+/// <https://github.com/BerriAI/litellm/issues/10750>, <https://github.com/headroomlabs-ai/headroom/issues/3374>.
+#[test]
+fn no_way_to_a_model_leads_past_an_empty_budget() {
+    use keywheel::raw::Call;
+    const BODY: &str = r#"{"model":"m","input":"hi","contents":[{"parts":[{"text":"hi"}]}]}"#;
+    let it = Charged::new(1, [Limit::tokens(Period::Day, 0)]);
+    let (rig, gemini) = (&it.rig, &it.rig.gemini);
+    let raw = |path: &str| rig.run(gemini.send(Call::post(path, BODY))).map(drop);
+    let ways = [
+        ("generate", rig.run(gemini.generate(MODEL, "hi")).map(drop)),
+        ("stream", rig.run(gemini.stream(MODEL, "hi")).map(drop)),
+        ("chat", rig.run(gemini.chat(MODEL).send("hi")).map(drop)),
+        ("json", rig.run(gemini.generate_json::<Vec<u8>>(MODEL, "hi")).map(drop)),
+        ("embed", rig.run(gemini.embed("gemini-embedding-001", "hi")).map(drop)),
+        ("raw generate", raw("models/m:generateContent")),
+        ("raw stream", raw("models/m:streamGenerateContent?alt=sse")),
+        ("raw embed", raw("models/m:batchEmbedContents")),
+        ("raw predict", raw("models/veo:predictLongRunning")),
+        ("raw chat", raw("/v1beta/openai/chat/completions")),
+        ("raw interaction", raw("/v1beta/interactions")),
+    ];
+    for (way, ended) in ways {
+        assert!(matches!(ended, Err(Error::OverBudget { .. })), "{way}: {ended:?}");
+    }
+    assert!(rig.script.requests().is_empty(), "nothing was sent");
+    assert_eq!(it.rows(), [], "and nothing is held");
+}
+
 /// Its size is not in the request. The provider counts it, at no cost.
 #[test]
 fn a_file_is_weighed_by_the_provider() {
