@@ -109,9 +109,13 @@ fn what_is_given_back_when_the_ledger_closes_is_written_before_it_does() {
     assert!(poll(&mut turning).is_pending());
     drop(turning);
     // The turnover is written while the store is being dropped already, and its next row with it.
-    let closing = std::thread::spawn(move || drop(store));
-    std::thread::sleep(std::time::Duration::from_millis(100));
-    assert!(!closing.is_finished());
+    let (dropping, is_dropping) = std::sync::mpsc::channel();
+    let closing = std::thread::spawn(move || {
+        dropping.send(()).unwrap();
+        drop(store);
+    });
+    is_dropping.recv().unwrap();
+    assert!(!closing.is_finished(), "it has to wait for its turn");
     drop(turn);
     closing.join().unwrap();
     let total = block_on(async { all(&open(&file).await).await }).tokens;
