@@ -56,14 +56,15 @@ use crate::{
 const QUEUE: usize = 1_024;
 /// How many may wait to read.
 const READERS: usize = 64;
-/// How long dropping a store waits for its threads. They end by themselves, later, if it takes
+/// How long dropping a store waits for each of its threads. They end by themselves, later, if it takes
 /// longer.
 const PATIENCE_TO_CLOSE: Duration = Duration::from_secs(5);
 
 /// A ledger in a SQLite file.
 ///
 /// Writing and reading have a thread each; no runtime is needed, and none is blocked. Dropping it
-/// finishes what was handed over, closes the file in order and waits for that, 5 seconds at most.
+/// finishes what was handed over, closes the file in order and waits for that, 5 seconds at most for
+/// each of the two threads.
 /// Several stores on one file, in one process or many, take turns and count together.
 ///
 /// ```
