@@ -83,6 +83,8 @@ fn a_suspended_project_takes_its_other_keys_out() {
 
 /// <https://github.com/maximhq/bifrost/issues/5876>,
 /// <https://github.com/NousResearch/hermes-agent/issues/16830>: rotation that counts retries never reaches them.
+/// Asked for within one app: <https://github.com/janhq/jan/issues/8406>,
+/// <https://github.com/BerriAI/litellm/issues/7669>, <https://github.com/openclaw/openclaw/issues/36119>.
 #[test]
 fn eleven_spent_keys_do_not_hide_the_twelfth() {
     let rig = without_retries(12);
@@ -290,6 +292,7 @@ fn a_paid_key_is_never_used_because_the_provider_fails() {
     }
 }
 
+/// <https://github.com/BerriAI/litellm/pull/34836>: a cooldown held from the next ten seconds on.
 #[test]
 fn two_calls_at_once_do_not_send_the_same_spent_key_twice_each() {
     let rig = without_retries(4);

@@ -22,6 +22,7 @@ fn service_off() -> Scripted {
     reply(403, &error(403, "PERMISSION_DENIED", message, details))
 }
 
+/// <https://github.com/snailyp/gemini-balance/issues/372>: nothing said which account a bad key was of.
 #[test]
 fn the_way_to_mend_a_key_is_told_in_the_attempt_the_status_and_the_log_once() {
     for dead in [invalid_key, leaked_key, service_off] {

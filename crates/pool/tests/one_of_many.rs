@@ -36,6 +36,7 @@ async fn a_refused_model_leaves_the_keys_other_models_alone() {
     assert!(fixture.pool.try_lease(&Ask::new("gemini-3.6-flash")).is_ok());
 }
 
+/// Limits are the project's, not the key's: <https://github.com/tashfeenahmed/freellmapi/issues/242>.
 #[tokio::test]
 async fn keys_of_one_quota_project_cool_together() {
     // https://github.com/openclaw/openclaw/issues/28847

@@ -222,6 +222,8 @@ fn a_stopped_process_is_not_taken_for_dead_and_counted_twice_when_it_goes_on() {
     assert_eq!(requests(&processes::pool(&file), "shared"), 13);
 }
 
+/// <https://github.com/BerriAI/litellm/issues/2730>, <https://github.com/BerriAI/litellm/issues/40025>: siblings did
+/// not see it.
 #[test]
 fn a_cooldown_of_one_process_holds_in_another_within_a_quarter_second() {
     let (_folder, file) = folder();
