@@ -105,11 +105,11 @@ async fn a_path_is_a_path_whatever_it_is_called() {
     let here = std::env::current_dir().unwrap();
     std::env::set_current_dir(folder.path()).unwrap();
     for name in [":memory:", "file:x.db?mode=memory"] {
-        let ledger = open(Path::new(name)).await.unwrap();
-        let vectors = EmbedFile::open(name, 1 << 20).unwrap();
         let file = folder.path().join(name);
+        let vectors = EmbedFile::open(name, 1 << 20).unwrap();
         let size = std::fs::metadata(&file).unwrap().len();
-        assert!(size > 0, "{name} is a file");
+        assert!(size > 0, "vectors are in the file {name}");
+        let ledger = open(Path::new(name)).await.unwrap();
         let again = open(&file).await.unwrap();
         assert!(!again.info().await.unwrap().storage.just_created, "{name}");
         drop((ledger, vectors));

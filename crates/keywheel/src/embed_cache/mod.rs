@@ -2,7 +2,7 @@
 //!
 //! A vector is served for the very same provider, model, task, number of dimensions, title and text, and for no
 //! other. Callers that miss one text at the same time make one call: the first fetches, the others wait; if the
-//! first fails or goes away, the next takes over.
+//! first fails, goes away or takes over two minutes, the next takes over.
 //!
 //! | to know | look in |
 //! |---|---|

@@ -188,9 +188,8 @@ pub(super) fn wait_for(turn: &Turn) -> Result<super::locks::Held<'_>, LedgerErro
 }
 
 fn raw(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
-    // SQLite takes `file:…` for a URI where it was built so, and `:memory:` for no file at all.
-    let path = Path::new(".").join(path);
-    // Each connection stays in one thread.
+    // Each connection stays in one thread. The path is absolute by now, so that SQLite takes it neither
+    // for a URI, as `file:…`, nor for no file at all, as `:memory:`.
     let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(PATIENCE)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
