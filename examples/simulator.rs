@@ -5,7 +5,8 @@
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
 use clap::Parser;
-use keywheel_core::{SystemClock, Tier};
+use keywheel_core::SystemClock;
+use keywheel_examples::{demo::Failure, show, sim};
 use keywheel_sim::{SimConfig, SimServer};
 
 const DEMO: &str = include_str!("sim.toml");
@@ -24,48 +25,32 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match serve(Args::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    show::exit_code(serve(Args::parse()).await)
 }
 
-async fn serve(args: Args) -> Result<(), Box<dyn std::error::Error>> {
-    let text = match &args.config {
-        // The one beside this program may be named from anywhere.
-        Some(path) if path.as_os_str() == "sim.toml" && !path.exists() => DEMO.to_owned(),
-        Some(path) => std::fs::read_to_string(path)
-            .map_err(|error| format!("cannot read {}: {error}", path.display()))?,
-        None => DEMO.to_owned(),
+async fn serve(args: Args) -> Result<(), Failure> {
+    let file = args.config.unwrap_or_else(|| "sim.toml".into());
+    // The one beside this program may be named from anywhere.
+    let text = if file.as_os_str() == "sim.toml" && !file.exists() {
+        DEMO.to_owned()
+    } else {
+        std::fs::read_to_string(&file)
+            .map_err(|error| format!("cannot read {}: {error}", file.display()))?
     };
-    let config = SimConfig::from_toml(&text)?;
-    let projects = config.projects.clone();
+    let config =
+        SimConfig::from_toml(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+    let told = config.clone();
     let addr = SocketAddr::from(([127, 0, 0, 1], args.port));
-    let sim = SimServer::start_on(addr, config, Arc::new(SystemClock)).await?;
-    let url = sim.base_url();
-    println!("Listening on {url}\n\nPoint clients at it:\n");
-    println!("  export GEMINI_BASE_URL={url}         # keywheel");
-    println!("  export GOOGLE_GEMINI_BASE_URL={url}  # Google's SDKs and the Gemini CLI");
-    println!(
-        "  export KEYWHEEL_STATE=/tmp/keywheel-sim.json   # what is learned here is not true of Google"
-    );
-    let keys =
-        projects.iter().flat_map(|project| project.keys.iter().map(move |key| (project, key)));
-    for (number, (project, key)) in (1..).zip(keys) {
-        // These keys open nothing: they are written in the simulator's configuration.
-        let (name, secret, state) = (&project.name, key.key.expose(), key.state);
-        let paid = if project.tier == Tier::Paid { "PAID_" } else { "" };
-        println!(
-            "  export GEMINI_{paid}API_KEY_{number}={secret} GEMINI_PROJECT_{number}={name}   # {state:?}"
-        );
-    }
-    println!();
+    let server = SimServer::start_on(addr, config, Arc::new(SystemClock)).await?;
+    let url = server.base_url();
+    let run = format!("{}-{}", server.addr().port(), std::process::id());
+    println!("Listening on {url}\n");
+    println!("{}", sim::exports(&url, &told, &run));
+    println!("{}", sim::by_hand(&url, &told));
+    println!("{}", sim::rules(&told));
     println!("Ctrl-C stops.");
     tokio::signal::ctrl_c().await?;
-    let stats = sim.world().stats();
+    let stats = server.world().stats();
     println!("\n{} served, {} refused", stats.served(), stats.refused());
     Ok(())
 }

@@ -3,5 +3,6 @@
 pub mod demo;
 pub mod live;
 pub mod show;
+pub mod sim;
 pub mod stand;
 pub mod virtual_time;

@@ -52,6 +52,20 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// All rates by the names they have in TOML.
+    ///
+    /// ```
+    /// use keywheel_sim::Faults;
+    ///
+    /// let faults = Faults { overloaded: 0.02, ..Faults::default() };
+    /// let met: Vec<_> = faults.rates().filter(|(_, rate)| *rate > 0.0).collect();
+    /// assert_eq!(met, [("overloaded", 0.02)]);
+    /// ```
+    pub fn rates(&self) -> impl Iterator<Item = (&'static str, f64)> + use<> {
+        let mut faults = self.clone();
+        faults.named().map(|(name, rate)| (name, *rate)).into_iter()
+    }
+
     /// The faults that exclude each other, with their rates.
     pub(crate) const fn exclusive(&self) -> [(Fault, f64); 17] {
         [
@@ -75,7 +89,7 @@ impl Faults {
         ]
     }
 
-    /// All rates by the names they have in TOML.
+    /// The same, to be set.
     pub(crate) fn named(&mut self) -> [(&'static str, &mut f64); 20] {
         [
             ("overloaded", &mut self.overloaded),
