@@ -42,6 +42,7 @@ async fn the_documented_example_is_understood_and_every_line_of_it_is_a_setting(
     let without = [
         "fallback =",
         "watch_keys",
+        "account",
         "state",
         "dotenv",
         "file",
