@@ -81,14 +81,16 @@ pub(crate) struct Entry {
 }
 
 impl Breaker {
-    pub(crate) fn gate(&self, now_ms: i64) -> Gate {
-        match self.open {
+    /// Whether it may be asked at `now_ms`. A clock that was set back does not keep it shut for longer than it ever
+    /// would be: the moment is moved, once.
+    pub(crate) fn gate(&mut self, now_ms: i64) -> Gate {
+        match &mut self.open {
             None => Gate::Open,
             Some(Open { probe: Some(_), .. }) => Gate::Probing,
-            Some(Open { probe_at_ms, .. }) if probe_at_ms <= now_ms => Gate::Open,
-            // A clock that was set back does not keep it shut for longer than it ever would be.
+            Some(Open { probe_at_ms, .. }) if *probe_at_ms <= now_ms => Gate::Open,
             Some(Open { probe_at_ms, .. }) => {
-                Gate::ShutUntil(probe_at_ms.min(now_ms.saturating_add(LONGEST_STATED_MS)))
+                *probe_at_ms = (*probe_at_ms).min(now_ms.saturating_add(LONGEST_STATED_MS));
+                Gate::ShutUntil(*probe_at_ms)
             }
         }
     }
@@ -178,7 +180,7 @@ impl Breakers {
     }
 
     pub(crate) fn gate(&self, model: &str, now_ms: i64) -> Gate {
-        self.lock().get(model).map_or(Gate::Open, |breaker| breaker.gate(now_ms))
+        self.lock().get_mut(model).map_or(Gate::Open, |breaker| breaker.gate(now_ms))
     }
 
     /// Lets one request to `model` through. To be asked when it is sent, and not before: what is dropped without an
