@@ -355,7 +355,8 @@ impl GeminiBuilder {
 
     /// Answers calls that no key can serve in time. Defaults to an [`Error::Exhausted`] with the same facts.
     ///
-    /// The callback may decline by returning `None`.
+    /// The callback may decline by returning `None`. It may call this client, say for another model: it is not asked
+    /// again for what it calls itself, which ends with the error instead.
     pub fn on_exhausted<F, Fut, A>(mut self, callback: F) -> Self
     where
         F: Fn(OutOfQuota) -> Fut + Send + Sync + 'static,

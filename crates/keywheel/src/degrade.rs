@@ -1,9 +1,14 @@
 //! What to answer when no key can: the degradation callback.
 
-use std::{fmt, future::Future, sync::Arc};
+use std::{
+    cell::RefCell,
+    fmt,
+    future::{Future, poll_fn},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
-use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use keywheel_pool::Exhausted;
 use keywheel_provider::api::{Candidate, Content, FinishReason, GenerateRequest, GenerateResponse};
 
@@ -83,12 +88,47 @@ impl OnExhausted {
         }))
     }
 
+    /// What the callback says; `None` if it declines. It is not asked by a call that it makes itself: each would ask
+    /// the next, until the stack is full.
     pub(crate) async fn answer(&self, context: OutOfQuota) -> Option<GenerateResponse> {
-        match (self.0)(context).await {
+        let me = Arc::as_ptr(&self.0).addr();
+        if ASKED.with_borrow(|asked| asked.contains(&me)) {
+            return None;
+        }
+        let mut answer = {
+            let _asked = Asked::now(me);
+            (self.0)(context)
+        };
+        let answer = poll_fn(|cx| {
+            let _asked = Asked::now(me);
+            answer.poll_unpin(cx)
+        });
+        match answer.await {
             Degraded::Text(text) => Some(said(text)),
             Degraded::Response(response) => Some(*response),
             Degraded::Decline => None,
         }
+    }
+}
+
+thread_local! {
+    /// The callbacks that run on this thread, one inside the other.
+    static ASKED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A callback runs until this is dropped.
+struct Asked;
+
+impl Asked {
+    fn now(callback: usize) -> Self {
+        ASKED.with_borrow_mut(|asked| asked.push(callback));
+        Self
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        ASKED.with_borrow_mut(Vec::pop);
     }
 }
 

@@ -7,19 +7,20 @@ mod common;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use common::{
-    MIDNIGHT, MODEL, Rig, at,
+    MIDNIGHT, MODEL, OTHER_MODEL, Rig, at,
     bodies::{bad_request, day_spent, invalid_key, minute_full, overloaded},
     key, label, secs,
 };
 use futures_util::FutureExt as _;
 use keywheel::{
-    Cause, Degraded, Error, ExhaustedKind, GenerateRequest, GenerateResponse, KeySpec, OutOfQuota,
+    Cause, Degraded, Error, ExhaustedKind, Gemini, GenerateRequest, GenerateResponse, KeySpec,
+    OutOfQuota,
 };
 use keywheel_provider::testing::Scripted;
 
@@ -176,6 +177,38 @@ fn a_callback_that_panics_does_no_harm_to_the_pool() {
     let reply = rig.run(rig.gemini.generate(MODEL, "hi")).unwrap();
     assert_eq!(reply.text(), "resting");
     assert_eq!(calls.load(Ordering::Relaxed), 3);
+}
+
+/// Asked again by its own call, it would ask without end, one poll inside the other, until the stack is full.
+#[test]
+fn a_callback_that_asks_its_own_client_is_not_asked_again() {
+    let client = Arc::new(OnceLock::<Gemini>::new());
+    let (same, asked) = (Arc::clone(&client), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&asked);
+    let rig = Rig::built(
+        1,
+        |pool| pool,
+        |builder| {
+            builder.on_exhausted(move |_| {
+                assert!(count.fetch_add(1, Ordering::Relaxed) < 10, "without end");
+                let gemini = same.get().unwrap().clone();
+                async move {
+                    gemini.stream(OTHER_MODEL, "hi").await.expect_err("nobody answers");
+                    gemini.generate(OTHER_MODEL, "hi").await.expect_err("nobody answers");
+                    "resting"
+                }
+            })
+        },
+    );
+    client.set(rig.gemini.clone()).unwrap();
+    rig.script.otherwise(|_| day_spent(20));
+    let reply = rig.run(rig.gemini.generate(MODEL, "hi")).unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert_eq!(reply.text(), "resting");
+    // The next call's is asked as ever.
+    rig.run(rig.gemini.stream(MODEL, "hi")).unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    rig.assert_balanced();
 }
 
 #[test]
