@@ -232,6 +232,7 @@ impl<'a> Run<'a> {
             let brought = until(&**clock, self.deadline_ms, attempt).await;
             let Some((limits, brought)) = brought else {
                 self.note(&lease, None, None, "the deadline came first");
+                self.inner.counters.failed();
                 slip.is(Spent::Lost, None);
                 self.tab.owe(slip);
                 return Err(Error::DeadlineReached { attempts: self.take_attempts() });

@@ -199,6 +199,9 @@ impl GeminiStream {
         if live.events.is_whole() && live.goes_on.is_none() {
             return self.whole(live);
         }
+        if let Some(call) = &self.call {
+            call.inner.counters.failed();
+        }
         // Its slip says already what was seen.
         self.settling = Some(Box::pin(live.slip.settle()));
         live.lease.failed(&[]);

@@ -30,7 +30,8 @@ pub struct Counters {
     pub served: u64,
     /// Requests that were refused, by cause.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Requests that brought nothing: broken connections, empty replies.
+    /// Requests that brought nothing, or no whole answer: broken connections, empty replies, deadlines. Those that
+    /// their caller dropped are not counted as anything but attempts.
     pub failed: u64,
     /// Calls that ended with an error.
     pub gave_up: u64,
