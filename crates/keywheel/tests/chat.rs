@@ -131,6 +131,33 @@ fn an_empty_answer_is_no_turn() {
     assert_eq!(rig.script.requests().len() as u64, rig.counted(MODEL));
 }
 
+/// Sent back, such parts make every later request fail: Google's own client leaves them out of its history, too
+/// (<https://github.com/googleapis/python-genai/blob/main/google/genai/chats.py>).
+#[test]
+fn parts_that_say_nothing_are_no_turn_and_in_no_turn() {
+    let nothing = json!([{"text": ""}, {}, null, {"text": "", "thought": true}]);
+    let ways = [false, true];
+    for streamed in ways {
+        let rig = Rig::new(1);
+        let mut chat = rig.gemini.chat(MODEL);
+        let mut say = |said: &Value| {
+            let answer = parts(said.clone(), "STOP");
+            if streamed {
+                rig.script.reply(Scripted::events([answer]));
+                rig.run(async { chat.stream("hi").await.unwrap().text().await }).unwrap();
+            } else {
+                rig.script.reply(reply(200, &answer));
+                rig.run(chat.send("hi")).unwrap();
+            }
+            history(&chat)
+        };
+        assert_eq!(say(&nothing), json!([]));
+        let signature = json!({"text": "", "thoughtSignature": "c2ln"});
+        let said = json!([{"text": "Hello"}, {}, {"text": ""}, signature]);
+        assert_eq!(say(&said)[1]["parts"], json!([{"text": "Hello"}, signature]));
+    }
+}
+
 #[test]
 fn signatures_go_back_byte_for_byte_also_from_a_saved_history() {
     let rig = Rig::new(1);
@@ -244,6 +271,21 @@ fn functions_are_called_until_the_model_wants_no_more() {
 }
 
 #[test]
+fn a_call_that_came_without_a_role_or_among_nothing_goes_back_as_the_models() {
+    let rig = Rig::new(1);
+    let wanted = json!({"functionCall": {"name": "f", "args": {}, "id": "1"}});
+    let content = json!({"parts": [{"text": ""}, wanted]});
+    let answer = json!({"candidates": [{"content": content, "finishReason": "STOP"}]});
+    rig.script.reply(reply(200, &answer));
+    rig.script.reply(Scripted::text("done"));
+    let mut chat = rig.gemini.chat(MODEL);
+    rig.run(chat.send_with_tools("go", |_| async { "yes" })).unwrap();
+    let sent = contents(&rig.script.requests()[1]);
+    assert_eq!(sent[1], json!({"role": "model", "parts": [wanted]}));
+    assert_eq!(sent[2]["parts"][0]["functionResponse"]["id"], "1");
+}
+
+#[test]
 fn a_model_that_never_stops_calling_is_stopped() {
     let rig = Rig::new(1);
     rig.script.otherwise(|_| reply(200, &calls(&["again"])));
@@ -262,13 +304,14 @@ fn functions_of_an_answer_that_is_not_whole_are_not_called() {
     let never = |_| async { panic!("it must not be called") as &str };
     let cut = parts(json!([{"functionCall": {"name": "pay", "args": {}}}]), "MAX_TOKENS");
     let malformed = json!({"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL"}]});
-    for (answer, turns) in [(cut, 2), (malformed, 0)] {
+    for answer in [cut, malformed] {
         let rig = Rig::new(1);
         rig.script.reply(reply(200, &answer));
         let mut chat = rig.gemini.chat(MODEL);
         let answer = rig.run(chat.send_with_tools("go", never)).unwrap();
         assert_ne!(answer.finish_reason(), Some(FinishReason::Stop));
-        assert_eq!((chat.history().len(), rig.counted(MODEL)), (turns, 1));
+        assert_eq!(rig.counted(MODEL), 1);
+        assert!(chat.history().is_empty(), "a call without its result makes the next one fail");
     }
 }
 

@@ -3,13 +3,14 @@
 mod functions;
 mod streamed;
 
-use std::{future::IntoFuture, slice, sync::Arc};
+use std::{collections::BTreeMap, future::IntoFuture, slice, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use keywheel_provider::api::{
     Content, FinishReason, FunctionCall, FunctionResponse, GenerateRequest, GenerationConfig, Json,
     Part, SafetySetting, ThinkingConfig,
 };
+use serde::de::IgnoredAny;
 
 pub use self::{functions::FunctionResult, streamed::ChatStream};
 use crate::{
@@ -69,7 +70,8 @@ impl Gemini {
 /// [`on_wait`](crate::GeminiBuilder::on_wait) to say so, or a shorter [`deadline`](Self::deadline).
 ///
 /// What the model said is kept byte for byte, thought signatures included: newer models refuse a conversation in
-/// which they are missing or changed (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
+/// which they are missing or changed (<https://ai.google.dev/gemini-api/docs/thought-signatures>). Only empty parts are
+/// left out.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -278,7 +280,8 @@ impl Chat {
     /// more of them; or the tenth that still does.
     ///
     /// `call` returns a function's result: any JSON, or [`FunctionResult::error`] to tell the model that it failed.
-    /// Functions are called one after the other, and only for an answer that is whole.
+    /// Functions are called one after the other, and only for an answer that is whole. One with calls that was cut is
+    /// handed out, and leaves the history as it was before.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -338,10 +341,13 @@ impl Chat {
             let Some(content) =
                 reply.content().filter(|_| is_whole && !calls.is_empty() && round < MOST_ROUNDS)
             else {
-                self.remember(said, said_by_a_model(&reply));
+                // Calls that were not made have no results, without which the API takes nothing further.
+                if is_whole || calls.is_empty() {
+                    self.remember(said, said_by_a_model(&reply));
+                }
                 return Ok(reply);
             };
-            said.push(content.clone());
+            said.push(as_turn(content));
             let mut results = Vec::new();
             for wanted in calls {
                 let (id, name) = (wanted.id.clone(), wanted.name.clone());
@@ -368,12 +374,29 @@ impl Chat {
 
     /// Takes an exchange into the history, if there was one.
     fn remember(&mut self, said: Vec<Content>, answer: Option<&Content>) {
-        let Some(answer) = answer.filter(|answer| !answer.parts.is_empty()) else { return };
+        let Some(answer) = answer.map(as_turn).filter(|answer| !answer.parts.is_empty()) else {
+            return;
+        };
         self.request.contents.extend(said);
-        let mut answer = answer.clone();
-        answer.role.get_or_insert_with(|| "model".to_owned());
         self.request.contents.push(answer);
     }
+}
+
+/// An answer as a turn of the conversation: without the parts that would make the API refuse it.
+fn as_turn(answer: &Content) -> Content {
+    let mut turn = answer.clone();
+    turn.role.get_or_insert_with(|| "model".to_owned());
+    turn.parts.retain(says_something);
+    turn
+}
+
+/// False for an empty text and for an empty part. A signature is something, whatever it is on.
+fn says_something(part: &Part) -> bool {
+    if part.text().is_some_and(|text| !text.is_empty()) {
+        return true;
+    }
+    let fields = part.json().parse::<BTreeMap<String, IgnoredAny>>().unwrap_or_default();
+    fields.keys().any(|name| name != "text" && name != "thought")
 }
 
 fn said_by_a_model(reply: &Reply) -> Option<&Content> {

@@ -11,7 +11,7 @@ use futures_util::{Stream, StreamExt};
 use keywheel_provider::api::{Content, GenerateResponse, Part};
 use serde::de::IgnoredAny;
 
-use super::Chat;
+use super::{Chat, says_something};
 use crate::{Error, GeminiStream};
 
 /// The parts of a streamed answer in a [`Chat`].
@@ -72,8 +72,10 @@ impl ChatStream<'_> {
         if let Some(text) = plain(part) {
             return self.text.push_str(text);
         }
-        self.end_text();
-        self.answer.push(part.clone());
+        if says_something(part) {
+            self.end_text();
+            self.answer.push(part.clone());
+        }
     }
 
     fn end_text(&mut self) {
