@@ -61,6 +61,29 @@ fn a_schema_of_ones_own_is_sent_as_it_is() {
 }
 
 #[test]
+fn words_and_marks_around_the_json_do_no_harm() {
+    for said in [
+        "\u{feff}[1, 2]",
+        "```JSON\n[1, 2]\n```",
+        "```json\n[1, 2]\n```\nHope this helps!",
+        "Here it is:\n\n```json\n[1, 2]\n```\n",
+        "```json\n[1, 2]",
+    ] {
+        let rig = Rig::new(1);
+        rig.script.reply(answer(said, "STOP"));
+        let call = rig.gemini.generate_with_schema::<Vec<u8>>(MODEL, "Count", json!({}));
+        assert_eq!(*rig.run(call).unwrap(), [1, 2], "{said:?}");
+    }
+    for said in ["[1, 2]\n\nDone.", "[NaN]", "```json\n[1, \n```", "```", "``````"] {
+        let rig = Rig::new(1);
+        rig.script.reply(answer(said, "STOP"));
+        let call = rig.gemini.generate_with_schema::<Vec<u8>>(MODEL, "Count", json!({}));
+        let error = rig.run(call).unwrap_err();
+        assert!(matches!(error, Error::WrongShape { .. }), "{said:?}: {error}");
+    }
+}
+
+#[test]
 fn an_answer_of_another_form_says_why_and_holds_the_text() {
     let cases = [
         (r#"{"name": "Pan"#, "MAX_TOKENS", "limit of output tokens"),

@@ -20,7 +20,8 @@ impl Gemini {
     /// Reduced to what Gemini understands of JSON schema
     /// (<https://ai.google.dev/gemini-api/docs/structured-output>): documentation comments become descriptions, bounds
     /// of numbers and lengths of lists are kept, patterns and the like are left out. Fields are asked for in the
-    /// order of their declaration, optional ones last. Needs the feature `schemars`, which is on by default, and
+    /// order of their declaration, optional ones last. A field that leads back to its own type cannot be required, so
+    /// give it `#[serde(default)]`. Needs the feature `schemars`, which is on by default, and
     /// the crate `schemars` 1 for its derive.
     ///
     /// ```
@@ -229,13 +230,21 @@ fn typed<T: DeserializeOwned>(reply: Reply) -> Result<Typed<T>, Error> {
     Err(Error::WrongShape { reason, text, finish_reason, attempts })
 }
 
-/// The JSON inside a Markdown fence, which some models put around it all the same.
+/// The JSON inside a Markdown fence, which some models put around it all the same, with words before and after.
 fn unfenced(text: &str) -> &str {
-    let text = text.trim();
-    let Some(inside) = text.strip_prefix("```").and_then(|text| text.strip_suffix("```")) else {
+    let text = text.trim_start_matches('\u{feff}').trim();
+    if text.starts_with(['{', '[', '"']) {
         return text;
+    }
+    let fence = if text.starts_with("```") { Some(0) } else { text.find("\n```").map(|at| at + 1) };
+    let Some(at) = fence else { return text };
+    let inside = text[at..].trim_start_matches('`');
+    let inside = inside.rsplit_once("```").map_or(inside, |(inside, _)| inside);
+    let json = match inside.split_at_checked(4) {
+        Some((word, json)) if word.eq_ignore_ascii_case("json") => json,
+        _ => inside,
     };
-    inside.strip_prefix("json").unwrap_or(inside).trim()
+    json.trim()
 }
 
 #[cfg(test)]

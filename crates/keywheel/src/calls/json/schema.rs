@@ -58,6 +58,15 @@ fn reduce(schema: &mut Value, ordered: bool) {
     {
         fields.insert("enum".to_owned(), json!([value]));
     }
+    if let Some(Value::Object(patterns)) = fields.remove("patternProperties") {
+        // A map of numbers: Gemini knows no patterns, and without them there would be room for nothing.
+        let mut entries: Vec<_> = patterns.into_iter().map(|(_, schema)| schema).collect();
+        let entry = if entries.len() == 1 { entries.remove(0) } else { json!({"anyOf": entries}) };
+        fields.insert("additionalProperties".to_owned(), entry);
+    }
+    if ordered {
+        choose_or_nothing(fields);
+    }
     let is_ref = fields.contains_key("$ref");
     fields.retain(|name, value| match name.as_str() {
         name if is_ref => name.starts_with('$'),
@@ -80,6 +89,46 @@ fn reduce(schema: &mut Value, ordered: bool) {
     }
     if ordered && let Some(order) = order(fields) {
         fields.insert("propertyOrdering".to_owned(), order);
+    }
+    if ordered {
+        require_no_reference(fields);
+    }
+}
+
+/// Lists `null` beside the strings of an `enum`, which may hold strings and numbers only.
+fn choose_or_nothing(fields: &mut Map<String, Value>) {
+    let Some(Value::Array(choices)) = fields.get_mut("enum") else { return };
+    let before = choices.len();
+    choices.retain(|choice| !choice.is_null());
+    if choices.len() == before || choices.is_empty() || fields.contains_key("anyOf") {
+        return;
+    }
+    let mut choice = Map::new();
+    choice.extend(fields.remove_entry("enum"));
+    if let Some(Value::Array(types)) = fields.remove("type") {
+        let mut types: Vec<_> = types.into_iter().filter(|of| of != "null").collect();
+        let of = if types.len() == 1 { types.remove(0) } else { Value::Array(types) };
+        choice.insert("type".to_owned(), of);
+    }
+    fields.insert("anyOf".to_owned(), json!([choice, {"type": "null"}]));
+}
+
+/// A `$ref` may be in properties only that are not required, says the documentation of `responseJsonSchema`.
+fn require_no_reference(fields: &mut Map<String, Value>) {
+    let Some(Value::Array(mut required)) = fields.remove("required") else { return };
+    let properties = fields.get("properties");
+    let refers_to = |name: &str| properties.and_then(|all| all.get(name)).is_some_and(refers);
+    required.retain(|name| !name.as_str().is_some_and(refers_to));
+    if !required.is_empty() {
+        fields.insert("required".to_owned(), Value::Array(required));
+    }
+}
+
+fn refers(schema: &Value) -> bool {
+    match schema {
+        Value::Object(fields) => fields.contains_key("$ref") || fields.values().any(refers),
+        Value::Array(schemas) => schemas.iter().any(refers),
+        _ => false,
     }
 }
 
@@ -190,6 +239,37 @@ mod tests {
         let text = schema.to_string();
         assert!(text.contains("\"$ref\""), "{text}");
         assert_eq!(schema["properties"]["value"]["type"], "integer");
+    }
+
+    #[test]
+    fn what_refers_to_itself_is_not_required() {
+        #[derive(JsonSchema)]
+        struct Branch {
+            name: String,
+            branches: Vec<Self>,
+        }
+        assert_eq!(schema::<Branch>()["required"], json!(["name"]));
+        assert_eq!(schema::<Branch>()["propertyOrdering"], json!(["name", "branches"]));
+        let of_others: Value = of::<Branch>(false).parse().unwrap();
+        assert_eq!(of_others["required"], json!(["name", "branches"]));
+    }
+
+    #[test]
+    fn a_map_of_numbers_has_room_for_entries() {
+        let map = schema::<BTreeMap<u32, f64>>();
+        assert_eq!(map["additionalProperties"], json!({"type": "number", "format": "double"}));
+    }
+
+    #[test]
+    fn a_choice_that_may_be_absent_lists_strings_only() {
+        #[derive(JsonSchema)]
+        enum Size {
+            Small,
+            Large,
+        }
+        let of_strings = json!({"type": "string", "enum": ["Small", "Large"]});
+        assert_eq!(schema::<Option<Size>>()["anyOf"], json!([of_strings, {"type": "null"}]));
+        assert!(schema::<Option<Size>>().get("enum").is_none());
     }
 
     #[test]
