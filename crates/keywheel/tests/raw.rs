@@ -78,6 +78,23 @@ fn quota_and_weight_can_be_said() {
     assert!((3..20).contains(&rig.counted_tokens(MODEL)), "{}", rig.counted_tokens(MODEL));
 }
 
+/// <https://github.com/garrytan/gbrain/issues/1922>
+#[test]
+fn each_text_of_a_batch_counts_whatever_its_dialect() {
+    let rig = Rig::new(1);
+    rig.script.otherwise(ok);
+    for (path, body, weight) in [
+        ("models/e:batchEmbedContents", r#"{"requests":[{},{},{}]}"#, 3),
+        ("openai/embeddings", r#"{"model":"e","input":["a","b"]}"#, 2),
+        ("openai/embeddings", r#"{"model":"e","input":"a"}"#, 1),
+        ("models/e:batchEmbedContents", "no JSON", 1),
+    ] {
+        let before = rig.counted("e");
+        rig.run(rig.gemini.send(Call::post(path, body))).unwrap();
+        assert_eq!(rig.counted("e") - before, weight, "{path} {body}");
+    }
+}
+
 #[test]
 fn spent_keys_are_passed_over() {
     let rig = Rig::new(2);

@@ -149,7 +149,7 @@ impl Raw {
     }
 
     /// How many requests of the quota it counts as. Defaults to 1, and to one for each text of a
-    /// `batchEmbedContents`.
+    /// `batchEmbedContents`, and of an OpenAI-style call for vectors at Google.
     pub const fn requests(mut self, requests: u32) -> Self {
         self.requests = Some(requests);
         self
@@ -230,7 +230,11 @@ async fn send(inner: &Inner, raw: Raw) -> Result<RawReply, Error> {
     } else if target.model.is_some() && !call.body.is_empty() {
         ask = ask.with_tokens(estimate::tokens(&String::from_utf8_lossy(&call.body)));
     }
-    ask = ask.with_requests(requests.unwrap_or_else(|| target.requests(&call.body)));
+    ask = ask.with_requests(requests.unwrap_or_else(|| {
+        let texts = target.texts(&call.body);
+        let weight = |texts| inner.upstream.provider().embed_weight(texts);
+        texts.map_or(1, |texts| u32::try_from(weight(texts)).unwrap_or(u32::MAX))
+    }));
     ask.tokens = tokens.unwrap_or(ask.tokens);
     let bill = bill.unwrap_or_else(|| target.bill(&call.body));
     let bill = Bill { input: bill.input.max(ask.tokens), ..bill };
@@ -316,16 +320,18 @@ impl Target {
         Bill { output, candidates: limits.n.unwrap_or(1).max(1), ..Bill::unbounded(0) }
     }
 
-    fn requests(&self, body: &[u8]) -> u32 {
+    /// How many texts a call for vectors names, if it names several.
+    fn texts(&self, body: &[u8]) -> Option<usize> {
         #[derive(Deserialize)]
         struct Batch {
-            requests: Vec<IgnoredAny>,
+            // OpenAI's name of it, and Google's.
+            #[serde(alias = "requests")]
+            input: Vec<IgnoredAny>,
         }
-        if self.verb != "batchEmbedContents" {
-            return 1;
+        if self.verb != "batchEmbedContents" && self.route != "embeddings" {
+            return None;
         }
-        let batch = serde_json::from_slice::<Batch>(body);
-        batch.map_or(1, |batch| u32::try_from(batch.requests.len()).unwrap_or(u32::MAX))
+        serde_json::from_slice::<Batch>(body).ok().map(|batch| batch.input.len())
     }
 }
 
@@ -401,18 +407,18 @@ impl Work for Sending {
 mod tests {
     use super::*;
 
-    fn target(path: &str, body: &'static str) -> (Option<String>, String, u32) {
+    fn target(path: &str, body: &'static str) -> (Option<String>, String, Option<usize>) {
         let call = Call::post(path, body);
         let target = Target::of(&call);
         let model = target.model.as_deref().map(str::to_owned);
-        (model, target.bucket().as_ref().to_owned(), target.requests(&call.body))
+        (model, target.bucket().as_ref().to_owned(), target.texts(&call.body))
     }
 
     #[test]
     fn the_path_says_whose_quota_a_call_draws_on() {
         let of = |path, body| {
-            let (model, bucket, requests) = target(path, body);
-            (model.is_some(), bucket, requests)
+            let (model, bucket, texts) = target(path, body);
+            (model.is_some(), bucket, texts.unwrap_or(1))
         };
         let bucket = |name: &str| name.to_owned();
         assert_eq!(of("models/m:generateContent", "{}"), (true, bucket("m"), 1));
