@@ -1,5 +1,7 @@
 //! What a called function returns.
 
+use std::collections::BTreeMap;
+
 use keywheel_provider::api::Json;
 use serde_json::{Value, json};
 
@@ -29,8 +31,8 @@ impl FunctionResult {
         if self.0.get().trim_start().starts_with('{') {
             return self.0;
         }
-        let value: Value = self.0.parse().unwrap_or_default();
-        json!({ "result": value }).into()
+        let object = BTreeMap::from([("result", &self.0)]);
+        Json::new(&object).expect("JSON always has a JSON form")
     }
 }
 
@@ -76,6 +78,9 @@ mod tests {
         let sent = |result: FunctionResult| result.into_json().get().to_owned();
         assert_eq!(sent(json!({"a": 1}).into()), r#"{"a":1}"#);
         assert_eq!(sent(json!([1, 2]).into()), r#"{"result":[1,2]}"#);
+        let odd = "[1e400, 1.0, 123456789012345678901234567890]";
+        let told = sent(serde_json::from_str::<Json>(odd).unwrap().into());
+        assert_eq!(told, format!(r#"{{"result":{odd}}}"#), "as it is, whatever the number");
         assert_eq!(sent("rain".into()), r#"{"result":"rain"}"#);
         assert_eq!(sent(Err::<&str, _>("no such city").into()), r#"{"error":"no such city"}"#);
     }
