@@ -265,6 +265,16 @@ fn another_number_of_vectors_than_texts_is_an_error_and_is_not_asked_for_again()
     }
 }
 
+/// They cannot be compared, and an index takes only those of one length.
+#[test]
+fn vectors_of_different_lengths_are_an_error_and_are_not_asked_for_again() {
+    let rig = Rig::new(2);
+    rig.script.reply(Scripted::embeddings(vec![vec![0.1, 0.2], vec![0.3]]));
+    let error = rig.run(rig.gemini.embed(MODEL, ["a", "b"])).unwrap_err();
+    assert!(matches!(error, Error::Unreadable { .. }), "{error}");
+    assert_eq!((rig.script.requests().len(), rig.counted(MODEL)), (1, 2));
+}
+
 #[test]
 fn a_fault_of_the_texts_is_handed_back() {
     let rig = Rig::new(3);

@@ -62,6 +62,10 @@ impl Work for Batch {
             let reason = "a vector came without numbers".to_owned();
             return Brought::Unreadable { status, reason };
         }
+        if answer.embeddings.windows(2).any(|two| two[0].values.len() != two[1].values.len()) {
+            let reason = "the vectors are of different lengths".to_owned();
+            return Brought::Unreadable { status, reason };
+        }
         brought
     }
 
