@@ -16,7 +16,7 @@ use common::{
     sim::{Cut, SimRig, world},
 };
 use keywheel::{
-    Content, Error, GenerateRequest, Part,
+    Clock as _, Content, Error, GenerateRequest, Part,
     files::{File, Source},
 };
 use keywheel_core::Fingerprint;
@@ -210,6 +210,20 @@ fn an_upload_that_cannot_go_on_ends() {
     let error = rig.run(rig.gemini.files().upload(b"hello".to_vec(), "text/plain")).unwrap_err();
     assert!(matches!(error, Error::UpstreamDown { .. }), "{error}");
     assert_eq!(chunks(&rig).len(), 6, "five more tries, without a byte that arrives");
+}
+
+/// The pauses between the tries are within it, too.
+#[test]
+fn an_upload_that_pauses_keeps_its_deadline() {
+    let rig = SimRig::new(1, world(1));
+    let cuts =
+        std::iter::once(None).chain(std::iter::repeat_n([Some(Cut::Request), None], 20).flatten());
+    rig.line.cut(cuts);
+    let before = rig.clock.now();
+    let upload = rig.gemini.files().upload(b"hello".to_vec(), "text/plain");
+    let error = rig.run(upload.deadline(Duration::from_secs(4))).unwrap_err();
+    assert!(matches!(error, Error::UpstreamDown { .. }), "{error}");
+    assert_eq!(rig.clock.now() - before, common::secs(4));
 }
 
 #[test]

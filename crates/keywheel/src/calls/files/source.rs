@@ -35,7 +35,7 @@ enum Kind {
 }
 
 impl Source {
-    /// What `reader` gives: exactly `size` bytes.
+    /// What `reader` gives: exactly `size` bytes. Fewer are an error; more are not read.
     ///
     /// It cannot be read again, so an upload whose beginning is lost on the way fails.
     #[must_use]

@@ -183,7 +183,10 @@ async fn upload(inner: &Inner, upload: Upload) -> Result<File, Error> {
         if failures > MOST_FAILURES || !can_go_on(&error) || limits.are_over() {
             return Err(error);
         }
-        sleep(&*inner.clock, FIRST_PAUSE * (1 << (failures - 1))).await;
+        sleep(&*inner.clock, limits.pause(failures)).await;
+        if limits.are_over() {
+            return Err(error);
+        }
         let query = Step::repeatable(steps.query());
         let Ok(done) = perform(inner, ROUTE.into(), &query, &limits.now()).await else {
             // Nobody knows what has arrived; the next try finds out.
@@ -265,6 +268,13 @@ impl<'a> Limits<'a> {
             (left, each) => left.or(each),
         };
         CallOptions { deadline, ..self.options.clone() }
+    }
+
+    /// How long to pause after so many failures in a row.
+    fn pause(&self, failures: u32) -> Duration {
+        let pause = FIRST_PAUSE * (1 << (failures - 1));
+        let left = within(&*self.inner.clock, &self.options, self.end_ms).deadline;
+        left.map_or(pause, |left| left.min(pause))
     }
 
     fn are_over(&self) -> bool {
