@@ -1,18 +1,31 @@
 //! Whatever the provider does to calls of every patience, they end, and what is told of them adds up.
 
+#![cfg(feature = "ledger")]
+
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
-use std::time::Duration;
+use std::{
+    pin::pin,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use common::{
-    MODEL, OTHER_MODEL, Rig,
+    MODEL, NOON, OTHER_MODEL, at,
     bodies::{
         bad_gateway, bad_request, bare_429, day_spent, internal, invalid_key, minute_full,
         model_not_found, overloaded, part, reply, tokens_full,
     },
+    ledger::{Charged, request},
+    secs, spec,
 };
-use futures_util::future::join_all;
-use keywheel::Gemini;
+use futures_util::future::{Either, join, join_all, select};
+use keywheel::{
+    Clock as _, Gemini, ManualClock,
+    ledger::{Limit, Period},
+};
 use keywheel_provider::{
     Sent, TransportKind,
     testing::{Recorded, Scripted},
@@ -24,7 +37,7 @@ const THIRD: &str = "gemma-3-27b-it";
 
 /// One of the things that a provider does.
 fn outcome(kind: u8, streams: bool) -> Scripted {
-    match kind % 18 {
+    match kind % 21 {
         0 => overloaded(),
         1 => internal(),
         2 => bad_gateway(),
@@ -39,7 +52,12 @@ fn outcome(kind: u8, streams: bool) -> Scripted {
         11 => Scripted::failure(TransportKind::Interrupted, Sent::Maybe),
         12 => reply(200, &json!({})),
         13 => reply(503, &json!("not an error that anybody knows")),
-        14 if streams => Scripted::events([part("Hel", None, (8, 1)), json!({"odd": true})]),
+        14..=16 => {
+            let mut hop = part("Hello ", Some("CONTINUATION"), (8, 1));
+            hop["candidates"][0]["continuationToken"] = format!("token {kind}").into();
+            if streams { Scripted::events([hop]) } else { reply(200, &hop) }
+        }
+        17 if streams => Scripted::events([part("Hel", None, (8, 1)), json!({"odd": true})]),
         _ if streams => Scripted::events([part("Hello", Some("STOP"), (8, 2))]),
         _ => Scripted::text("Hello"),
     }
@@ -56,12 +74,22 @@ struct Made {
     /// In seconds; `None`: as long as it takes.
     deadline: Option<u64>,
     chain: usize,
+    /// Its caller goes away after so many seconds.
+    dropped: Option<u64>,
 }
 
 fn made() -> impl Strategy<Value = Made> {
     let deadline = prop::option::of(prop_oneof![Just(0_u64), Just(1), 5..200_u64, Just(u64::MAX)]);
-    (any::<bool>(), any::<bool>(), deadline, 0_usize..4)
-        .prop_map(|(streams, pays, deadline, chain)| Made { streams, pays, deadline, chain })
+    let dropped = prop::option::weighted(0.2, 0_u64..40);
+    (any::<bool>(), any::<bool>(), deadline, 0_usize..4, dropped).prop_map(
+        |(streams, pays, deadline, chain, dropped)| Made {
+            streams,
+            pays,
+            deadline,
+            chain,
+            dropped,
+        },
+    )
 }
 
 /// True if it was answered to its end.
@@ -70,7 +98,7 @@ async fn call(gemini: Gemini, made: Made) -> bool {
     let chain = [MODEL, OTHER_MODEL, "models/gemini-3.5-flash", THIRD].into_iter().take(made.chain);
     let chain: Vec<_> = chain.collect();
     if made.streams {
-        let mut call = gemini.stream(MODEL, "hi").fallback(chain);
+        let mut call = gemini.stream(MODEL, request()).fallback(chain);
         call = if made.pays { call.allow_paid() } else { call };
         call = match made.deadline {
             Some(secs) => call.deadline(Duration::from_secs(secs)),
@@ -81,7 +109,7 @@ async fn call(gemini: Gemini, made: Made) -> bool {
         assert!(stream.next().await.is_none(), "polled after its end");
         return whole;
     }
-    let mut call = gemini.generate(MODEL, "hi").fallback(chain);
+    let mut call = gemini.generate(MODEL, request()).fallback(chain);
     call = if made.pays { call.allow_paid() } else { call };
     call = match made.deadline {
         Some(secs) => call.deadline(Duration::from_secs(secs)),
@@ -90,34 +118,68 @@ async fn call(gemini: Gemini, made: Made) -> bool {
     call.await.is_ok()
 }
 
+/// Whether it was answered to its end; `None` if its caller went away.
+async fn call_or_drop(gemini: Gemini, clock: ManualClock, made: Made) -> Option<bool> {
+    let Some(after) = made.dropped else { return Some(call(gemini, made).await) };
+    let gone_at = clock.now() + secs(i64::try_from(after).unwrap());
+    let gone = clock.manual_sleep(gone_at.timestamp_millis()).unwrap();
+    match select(pin!(call(gemini, made)), pin!(gone)).await {
+        Either::Left((whole, _)) => Some(whole),
+        Either::Right(_) => None,
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn calls_end_and_their_counters_add_up(
         kinds in prop::collection::vec(any::<u8>(), 0..60),
         slow in prop::collection::vec(0_u64..30, 1..8),
         calls in prop::collection::vec(made(), 1..9),
+        reloads in prop::collection::vec((0_i64..60, 1_usize..5, 1_usize..3), 0..4),
+        budget in prop::option::of(100_u64..3_000),
+        degrades in any::<bool>(),
     ) {
-        let rig = Rig::built(3, |pool| pool, |client| client);
-        let at = std::sync::atomic::AtomicUsize::new(0);
-        rig.script.otherwise(move |request| {
-            let at = at.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let kind = kinds.get(at).copied().unwrap_or(17);
-            let after = Duration::from_secs(slow[at % slow.len()]);
-            outcome(kind, is_stream(request)).after(after)
+        let limits = budget.map(|tokens| Limit::tokens(Period::Day, tokens));
+        let it = Charged::built(3, limits, |client| match degrades {
+            true => client.on_exhausted(|_| async { "resting" }),
+            false => client,
         });
-        let run = join_all(calls.iter().map(|made| call(rig.gemini.clone(), *made)));
-        let whole = rig.run(run).into_iter().filter(|whole| *whole).count() as u64;
-        rig.assert_balanced();
+        let (rig, next) = (&it.rig, AtomicUsize::new(0));
+        rig.script.otherwise(move |request| {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let kind = kinds.get(at).copied().unwrap_or(20);
+            outcome(kind, is_stream(request)).after(Duration::from_secs(slow[at % slow.len()]))
+        });
+        let reload = |&(after, first, keys): &(i64, usize, usize)| {
+            let (gemini, clock) = (rig.gemini.clone(), rig.clock.clone());
+            async move {
+                let moment = at(NOON) + secs(after);
+                clock.manual_sleep(moment.timestamp_millis()).unwrap().await;
+                gemini.reload_keys((first..first + keys).map(spec)).unwrap();
+            }
+        };
+        let made = calls.iter().map(|made| call_or_drop(rig.gemini.clone(), rig.clock.clone(), *made));
+        let (ended, _) = rig.run(join(join_all(made), join_all(reloads.iter().map(reload))));
+        it.assert_balanced();
+        let count = |what| ended.iter().filter(|ended| **ended == what).count() as u64;
+        let (whole, dropped) = (count(Some(true)), count(None));
         let counters = rig.gemini.counters();
         prop_assert_eq!(counters.calls, calls.len() as u64);
-        prop_assert_eq!(counters.served, whole);
-        prop_assert_eq!(counters.calls, whole + counters.gave_up + counters.degraded);
+        prop_assert_eq!(count(Some(false)), counters.gave_up);
+        prop_assert!(counters.degraded <= whole + dropped);
         let refused: u64 = counters.refused.values().sum();
         let told = counters.served + refused + counters.failed;
-        prop_assert_eq!(counters.attempts, told);
+        prop_assert!(told <= counters.attempts && counters.attempts <= told + dropped);
+        prop_assert!(whole <= counters.served + counters.degraded);
         prop_assert!(counters.retries <= counters.attempts && counters.fallbacks <= counters.calls);
-        prop_assert!(counters.attempts <= rig.script.requests().len() as u64);
+        // The free check of keys that look dead is no attempt.
+        let sent = rig.script.requests().iter().filter(|request| request.model().is_some()).count();
+        prop_assert_eq!(counters.attempts, sent as u64);
+        prop_assert_eq!(it.rows().len() as u64, counters.attempts);
+        if let Some(tokens) = budget {
+            prop_assert!(it.used() <= tokens, "{} of {tokens}", it.used());
+        }
     }
 }
