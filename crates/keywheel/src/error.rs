@@ -297,6 +297,24 @@ impl Error {
             _ => &[],
         }
     }
+
+    /// The same error of a call that tried all of `tried`, of which this one's are a part.
+    pub(crate) fn with_attempts(mut self, tried: Vec<Attempt>) -> Self {
+        match &mut self {
+            Self::NoKeys { attempts, .. }
+            | Self::AllKeysDead { attempts, .. }
+            | Self::Exhausted { attempts, .. }
+            | Self::Rejected { attempts, .. }
+            | Self::UpstreamDown { attempts, .. }
+            | Self::Unreadable { attempts, .. }
+            | Self::WrongShape { attempts, .. }
+            | Self::DeadlineReached { attempts } => *attempts = tried,
+            #[cfg(feature = "ledger")]
+            Self::OverBudget { attempts, .. } | Self::Ledger { attempts, .. } => *attempts = tried,
+            _ => {}
+        }
+        self
+    }
 }
 
 /// The parts of an error for want of keys or of budget.

@@ -276,6 +276,17 @@ fn vectors_of_different_lengths_are_an_error_and_are_not_asked_for_again() {
 }
 
 #[test]
+fn a_call_that_has_nothing_to_show_tells_of_every_attempt() {
+    let rig = Rig::new(2);
+    rig.script.otherwise(|_| minute_of_texts_full(1, 50));
+    let call = rig.gemini.embed(MODEL, texts(40)).deadline(Duration::from_secs(1));
+    let error = rig.run(call).unwrap_err();
+    assert!(matches!(error, Error::Exhausted { .. }), "{error}");
+    assert!(rig.script.requests().len() > 1);
+    assert_eq!(error.attempts().len(), rig.script.requests().len());
+}
+
+#[test]
 fn a_fault_of_the_texts_is_handed_back() {
     let rig = Rig::new(3);
     rig.script.otherwise(|_| bad_request());

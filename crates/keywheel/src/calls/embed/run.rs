@@ -50,7 +50,7 @@ pub(super) async fn embed(call: Embed) -> Result<Embeddings, Error> {
         recorder.cache_hits(done.cache_hits);
     }
     match ended {
-        Err(error) if done.is_empty() => return Err(error),
+        Err(error) if done.is_empty() => return Err(error.with_attempts(done.attempts)),
         Err(error) => {
             return Err(Error::Incomplete { done: Box::new(done), source: Box::new(error) });
         }
