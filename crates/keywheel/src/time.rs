@@ -46,13 +46,49 @@ pub(crate) fn after_ms(now_ms: i64, length: Duration) -> i64 {
     now_ms.saturating_add(i64::try_from(length.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Ends when `clock` reads `at_ms`.
+/// Ends when `clock` reads `at_ms`; or once it would have, had it not been set back meanwhile: a deadline of a minute
+/// does not become one of a day.
 pub(crate) async fn sleep_until(clock: &dyn Clock, at_ms: i64) {
     if let Some(sleep) = clock.manual_sleep(at_ms) {
         return sleep.await;
     }
-    // The machine's clock may step: look again every second instead of trusting one long sleep.
-    while let Ok(left_ms @ 1..) = u64::try_from(at_ms.saturating_sub(clock.unix_ms())) {
-        tokio::time::sleep(Duration::from_millis(left_ms.min(1_000))).await;
+    let left_ms = || u64::try_from(at_ms.saturating_sub(clock.unix_ms())).unwrap_or(0);
+    let mut rest_ms = left_ms();
+    // It may step forward, too: look again every second instead of trusting one long sleep.
+    while rest_ms > 0 {
+        let nap_ms = rest_ms.min(1_000);
+        tokio::time::sleep(Duration::from_millis(nap_ms)).await;
+        rest_ms = left_ms().min(rest_ms - nap_ms);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// A machine's clock that is set back by a day after two seconds.
+    #[derive(Debug)]
+    struct SetBack(Instant);
+
+    impl Clock for SetBack {
+        fn unix_ms(&self) -> i64 {
+            let passed_ms = i64::try_from(self.0.elapsed().as_millis()).unwrap();
+            1_800_000_000_000 + passed_ms - if passed_ms < 2_000 { 0 } else { 86_400_000 }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_back_lengthens_no_sleep_and_no_deadline() {
+        let begun = Instant::now();
+        let clock = SetBack(begun);
+        sleep(&clock, Duration::from_secs(10)).await;
+        assert_eq!(begun.elapsed().as_secs(), 10);
+        let begun = Instant::now();
+        let clock = SetBack(begun);
+        let deadline_ms = from_now_ms(&clock, Duration::from_secs(60));
+        assert_eq!(until(&clock, Some(deadline_ms), std::future::pending::<()>()).await, None);
+        assert_eq!(begun.elapsed().as_secs(), 60);
     }
 }

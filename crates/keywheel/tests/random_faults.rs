@@ -130,7 +130,11 @@ async fn call_or_drop(gemini: Gemini, clock: ManualClock, made: Made) -> Option<
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 96,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn calls_end_and_their_counters_add_up(
@@ -160,8 +164,9 @@ proptest! {
                 gemini.reload_keys((first..first + keys).map(spec)).unwrap();
             }
         };
-        let made = calls.iter().map(|made| call_or_drop(rig.gemini.clone(), rig.clock.clone(), *made));
-        let (ended, _) = rig.run(join(join_all(made), join_all(reloads.iter().map(reload))));
+        let begin = |made: &Made| call_or_drop(rig.gemini.clone(), rig.clock.clone(), *made);
+        let reloading = join_all(reloads.iter().map(reload));
+        let (ended, _) = rig.run(join(join_all(calls.iter().map(begin)), reloading));
         it.assert_balanced();
         let count = |what| ended.iter().filter(|ended| **ended == what).count() as u64;
         let (whole, dropped) = (count(Some(true)), count(None));
