@@ -120,6 +120,35 @@ fn a_call_can_be_bound_to_a_project() {
     assert_eq!(rig.keys_used(), [fingerprint(2); 3]);
 }
 
+/// Other projects' keys cannot read a file: <https://github.com/snailyp/gemini-balance/issues/401>.
+#[test]
+fn a_path_that_names_a_file_or_a_cache_goes_to_its_owner() {
+    let rig = Rig::new(3);
+    rig.script.otherwise(ok);
+    let owner = format!("key:{}", fingerprint(2));
+    for name in ["files/abc", "cachedContents/xyz"] {
+        rig.run(rig.gemini.owners().record(name, &owner, None)).unwrap();
+    }
+    let calls = || {
+        [
+            Call::get("files/abc"),
+            Call::get("/download/v1beta/files/abc:download").with_query("alt", "media"),
+            Call::delete("/v1beta/cachedContents/xyz"),
+        ]
+    };
+    for call in calls() {
+        rig.run(rig.gemini.send(call)).unwrap();
+    }
+    assert_eq!(rig.keys_used(), [fingerprint(2); 3]);
+    assert_eq!((rig.counted("api:files"), rig.counted("api:cachedContents")), (2, 1));
+
+    let other = format!("key:{}", fingerprint(3));
+    for call in calls() {
+        rig.run(rig.gemini.send(call).owner(other.as_str())).unwrap();
+    }
+    assert_eq!(rig.keys_used()[3..], [fingerprint(3); 3], "unless the caller knows better");
+}
+
 #[test]
 fn a_fault_of_the_request_comes_back_with_its_body() {
     let rig = Rig::new(3);

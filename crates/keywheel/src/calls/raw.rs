@@ -161,8 +161,8 @@ impl Raw {
         self
     }
 
-    /// The one quota project whose keys can do it. Defaults to the owner of the files and the cache that its body
-    /// names, where they are known, else to any.
+    /// The one quota project whose keys can do it. Defaults to the owner of the files and the cache that its path and
+    /// its body name, where they are known, else to any.
     pub fn owner(mut self, quota_project: impl Into<Arc<str>>) -> Self {
         self.options.owner = Some(quota_project.into());
         self
@@ -219,6 +219,11 @@ async fn send(inner: &Inner, raw: Raw) -> Result<RawReply, Error> {
     let bucket = bucket.unwrap_or_else(|| target.bucket());
     let mut ask = Ask::new(Arc::clone(&bucket));
     let mut bill = None;
+    if let (None, Some(name)) = (&options.owner, &target.owned)
+        && let Some(owner) = inner.owners.owner(name).await
+    {
+        options = owner::owned(options, owner);
+    }
     if let Some(request) = target.request(&call.body) {
         if options.owner.is_none() {
             options = owner::bind(inner, &request, options).await?;
@@ -254,16 +259,20 @@ struct Target {
     verb: String,
     /// The first word of the path that means something: `models`, `files`.
     route: String,
+    /// The file or cache that it is about: `files/x`.
+    owned: Option<String>,
 }
 
 impl Target {
     fn of(call: &Call) -> Self {
         let segments = call.path.split('/').filter(|segment| !segment.is_empty());
-        let mut segments = segments
-            .skip_while(|segment| matches!(*segment, "upload" | "openai") || is_version(segment));
+        let mut segments = segments.skip_while(|segment| {
+            matches!(*segment, "upload" | "download" | "openai") || is_version(segment)
+        });
         let first = segments.next().unwrap_or_default();
         let (route, verb) = first.split_once(':').unwrap_or((first, ""));
-        let mut target = Self { model: None, verb: verb.to_owned(), route: route.to_owned() };
+        let mut target =
+            Self { model: None, verb: verb.to_owned(), route: route.to_owned(), owned: None };
         if matches!(route, "models" | "tunedModels") {
             let name = segments.next().unwrap_or_default();
             if let Some((name, verb)) = name.split_once(':') {
@@ -273,6 +282,9 @@ impl Target {
                 // Counting costs no quota of the model.
                 target.model = (verb != "countTokens").then_some(model);
             }
+        } else if let ("files" | "cachedContents", Some(name)) = (route, segments.next()) {
+            let name = name.split_once(':').map_or(name, |(name, _)| name);
+            target.owned = Some(format!("{route}/{name}"));
         } else if NAMING_ROUTES.contains(&route) {
             target.model = named_model(&call.body).map(bare);
         }
