@@ -23,7 +23,7 @@ use common::{
 };
 use futures_util::future::{Either, join, join_all, select};
 use keywheel::{
-    Clock as _, Gemini, ManualClock,
+    Clock as _, Gemini, KeySpec, ManualClock,
     ledger::{Limit, Period},
 };
 use keywheel_provider::{
@@ -129,6 +129,11 @@ async fn call_or_drop(gemini: Gemini, clock: ManualClock, made: Made) -> Option<
     }
 }
 
+/// Free up to the third.
+fn free_or_paid(number: usize) -> KeySpec {
+    if number > 3 { spec(number).paid() } else { spec(number) }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 96,
@@ -141,7 +146,7 @@ proptest! {
         kinds in prop::collection::vec(any::<u8>(), 0..60),
         slow in prop::collection::vec(0_u64..30, 1..8),
         calls in prop::collection::vec(made(), 1..9),
-        reloads in prop::collection::vec((0_i64..60, 1_usize..5, 1_usize..3), 0..4),
+        reloads in prop::collection::vec((0_i64..60, 1_usize..6, 1_usize..4), 0..4),
         budget in prop::option::of(100_u64..3_000),
         degrades in any::<bool>(),
     ) {
@@ -161,7 +166,7 @@ proptest! {
             async move {
                 let moment = at(NOON) + secs(after);
                 clock.manual_sleep(moment.timestamp_millis()).unwrap().await;
-                gemini.reload_keys((first..first + keys).map(spec)).unwrap();
+                gemini.reload_keys((first..first + keys).map(free_or_paid)).unwrap();
             }
         };
         let begin = |made: &Made| call_or_drop(rig.gemini.clone(), rig.clock.clone(), *made);
