@@ -1,7 +1,6 @@
 //! Whatever the provider does to calls of every patience, they end, and what is told of them adds up.
 
 #![cfg(feature = "ledger")]
-
 #![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 
 mod common;
