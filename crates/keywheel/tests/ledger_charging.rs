@@ -304,6 +304,21 @@ fn a_raw_call_is_reserved_at_what_its_body_allows_and_sent_as_it_is() {
     it.assert_balanced();
 }
 
+#[test]
+fn a_raw_stream_is_charged_what_its_events_say() {
+    use keywheel::raw::Call;
+    let it = Charged::new(1, []);
+    let events = || [part("Hel", None, (8, 1)), part("lo", Some("STOP"), (8, 2))];
+    let call = || Call::post("models/m:streamGenerateContent", r#"{"contents":[]}"#);
+    it.rig.script.reply(Scripted::events(events()));
+    it.rig.run(it.rig.gemini.send(call().with_query("alt", "sse"))).unwrap();
+    it.rig.script.reply(reply(200, &events().to_vec().into()));
+    it.rig.run(it.rig.gemini.send(call())).unwrap();
+    let answered = (Some(Outcome::Answered), used(10));
+    assert_eq!(it.charges(), [answered, answered]);
+    it.assert_balanced();
+}
+
 /// One gate before every way to a model. Elsewhere some went past it:
 /// <https://github.com/BerriAI/litellm/issues/10750>, <https://github.com/headroomlabs-ai/headroom/issues/3374>.
 #[test]

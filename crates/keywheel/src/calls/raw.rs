@@ -4,12 +4,13 @@ use std::{future::IntoFuture, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method, header::CONTENT_TYPE};
 use keywheel_core::{Usage, estimate};
 use keywheel_pool::Ask;
 use keywheel_provider::{
     Sent, WireResponse,
     api::GenerateRequest,
+    sse::SseDecoder,
     upstream::{CallError, Upstream},
 };
 use serde::{
@@ -411,8 +412,30 @@ impl Work for Sending {
     }
 
     fn usage(&self, answer: &Answer) -> Option<Usage> {
+        if is_event_stream(&answer.headers) {
+            return usage_of_events(&answer.body);
+        }
         Usage::from_json(&serde_json::from_slice(&answer.body).ok()?)
     }
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    const EVENTS: &[u8] = b"text/event-stream";
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    kind.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
+}
+
+/// What a stream that was read whole says it used.
+fn usage_of_events(body: &[u8]) -> Option<Usage> {
+    let mut decoder = SseDecoder::new();
+    decoder.push(body);
+    decoder.finish();
+    let mut seen = None;
+    while let Ok(Some(frame)) = decoder.next_frame() {
+        let event = serde_json::from_slice(&frame.data);
+        Usage::take_last(&mut seen, event.ok().and_then(|event| Usage::from_json(&event)));
+    }
+    seen
 }
 
 #[cfg(test)]
