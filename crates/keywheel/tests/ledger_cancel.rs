@@ -169,13 +169,15 @@ async fn calls_dropped_at_any_moment_leave_a_file_in_balance() {
     let builder = Gemini::builder().pool(pool).transport(Arc::new(script.clone()));
     let builder = builder.without_daily_checks().base_url("http://script.invalid");
     let gemini = builder.ledger(ledger.clone(), APP).build().await.unwrap();
-    let mut finished = 0;
-    for round in 0..200_u64 {
+    let (mut finished, mut round) = (0, 0_u64);
+    // On a machine with much else to do nobody ends so soon: then with more patience.
+    while round < 200 || (finished == 0 && round < 2_000) {
         let call = gemini.generate(MODEL, request()).into_future();
-        let patience = Duration::from_micros(50 * (round % 160));
+        let patience = Duration::from_micros(50 * (round % 160) * (1 + round / 200));
         finished += u64::from(tokio::time::timeout(patience, call).await.is_ok());
+        round += 1;
     }
-    assert!((1..200).contains(&finished), "{finished} of 200 came to their end");
+    assert!((1..round).contains(&finished), "{finished} of {round} came to their end");
     // What was dropped is settled by the ledger's own thread, in its next batch.
     let open = RowQuery { state: Some(RowState::Reserved), ..RowQuery::default() };
     let all_settled = async {
