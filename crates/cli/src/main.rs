@@ -1,0 +1,3 @@
+//! The program `keywheel`.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Several projects, each with its own budget, on one shared allowance: a gateway for apps in any language.
