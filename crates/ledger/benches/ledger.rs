@@ -6,6 +6,9 @@
 //! machine does falls on all of it alike. The plain recipe is the one that is written first: a
 //! connection for each caller, one immediate transaction for each operation, and the sum of all rows
 //! for each reservation.
+//!
+//! `cargo bench -p keywheel-ledger -- processes` measures one part alone; the others are `callers` and
+//! `sizes`.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop")]
@@ -42,9 +45,14 @@ fn main() {
     let folder = Path::new(&parent).join("keywheel-ledger-bench");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
-    callers(&folder, &plan);
-    sizes(&folder, &plan);
-    processes::measure(&folder, &plan);
+    let named: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let parts: [(&str, fn(&Path, &Plan)); 3] =
+        [("callers", callers), ("sizes", sizes), ("processes", processes::measure)];
+    for (name, measure) in parts {
+        if named.is_empty() || named.iter().any(|it| it == name) {
+            measure(&folder, &plan);
+        }
+    }
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -184,7 +192,7 @@ async fn pair(store: &SqliteStore, rules: &Arc<LedgerRules>) {
     let account: AccountId = "triage".parse().unwrap();
     let ask = Ask::new("gemini-3.5-flash-lite", 1_000).request_id("req-0123456789");
     let asked = Reservation::new(account, ask, Arc::clone(rules), now).unwrap();
-    let Reserving::Granted(row) = store.reserve(asked).await.unwrap() else {
+    let Reserving::Granted(row, _) = store.reserve(asked).await.unwrap() else {
         panic!("there is plenty");
     };
     let usage = Usage { input: 500, output: 300, total: 800, ..Usage::default() };
