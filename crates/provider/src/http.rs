@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures_util::{
     FutureExt as _, Stream, StreamExt as _, TryStreamExt as _, future::BoxFuture, stream,
 };
+use http::header::CONTENT_LENGTH;
 use reqwest::{Client, ClientBuilder, Request, Url, redirect};
 use tokio::time::timeout;
 
@@ -44,7 +45,8 @@ impl Default for Timeouts {
 ///   along to another host.
 /// - Nothing is retried, except that a request which a reused connection had not taken yet is put on a new
 ///   one: it was never sent.
-/// - Bodies come as they are on the wire; no compression is asked for.
+/// - A body in a file is read piece by piece while it is sent, with its length said before.
+/// - Answers come as they are on the wire; no compression is asked for.
 /// - `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are respected, but never for loopback
 ///   addresses: a gateway or simulator on this machine is not behind a proxy.
 ///
@@ -84,8 +86,14 @@ impl HttpTransport {
         let client = if is_loopback(&url) { &self.direct } else { &self.client };
         let mut out = Request::new(request.method, url);
         *out.headers_mut() = request.headers;
-        if !request.body.is_empty() {
-            *out.body_mut() = Some(request.body.into());
+        if let Some(bytes) = request.body.bytes() {
+            if !bytes.is_empty() {
+                *out.body_mut() = Some(bytes.clone().into());
+            }
+        } else {
+            // Else it would go out chunked, which not every route of the provider takes.
+            out.headers_mut().insert(CONTENT_LENGTH, request.body.len().into());
+            *out.body_mut() = Some(reqwest::Body::wrap_stream(request.body.into_stream()));
         }
         Ok((client, out))
     }
@@ -96,7 +104,7 @@ impl Transport for HttpTransport {
         &self,
         request: WireRequest,
     ) -> BoxFuture<'static, Result<WireResponse, TransportError>> {
-        let limit = self.head_limit(request.body.len() as u64);
+        let limit = self.head_limit(request.body.len());
         let idle = self.idle;
         let (client, request) = match self.request(request) {
             Ok((client, request)) => (client.clone(), request),

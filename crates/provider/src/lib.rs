@@ -14,6 +14,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod api;
+mod body;
 pub mod classify;
 pub mod explain;
 pub mod http;
@@ -24,6 +25,7 @@ pub mod testing;
 pub mod transport;
 pub mod upstream;
 
+pub use body::Body;
 pub use classify::{Asked, Dialect, Kind, Reply, Retry, Verdict, classify};
 pub use explain::{explain, explain_bytes};
 pub use provider::{GeminiApi, OpenAiApi, Provider};

@@ -47,6 +47,7 @@ mod replies;
 use std::{
     collections::VecDeque,
     fmt,
+    io::Read as _,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -59,7 +60,7 @@ use http::{
 };
 use keywheel_core::{Clock, Fingerprint, SystemClock};
 
-use crate::{Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse};
+use crate::{Body, Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse};
 
 /// A transport that answers each request with the next scripted reply, and remembers the requests.
 ///
@@ -387,7 +388,7 @@ pub struct Recorded {
     pub headers: HeaderMap,
     /// Which key was used.
     pub key: Option<Fingerprint>,
-    /// The body.
+    /// The whole body, also where it was in a file.
     pub body: Bytes,
 }
 
@@ -406,9 +407,13 @@ impl Recorded {
     /// assert_eq!(recorded.key, Some(Fingerprint::of("AQ.EXAMPLE-key")));
     /// assert!(!recorded.headers.contains_key("x-goog-api-key"));
     /// ```
+    ///
+    /// # Panics
+    /// Its body is in a file that cannot be read.
     #[must_use]
     pub fn of(request: WireRequest) -> Self {
         let WireRequest { method, url, mut headers, body } = request;
+        let body = whole(&body);
         let google = headers.remove("x-goog-api-key");
         let bearer = headers.remove(AUTHORIZATION);
         let credential = google.or(bearer);
@@ -447,6 +452,16 @@ impl fmt::Debug for Recorded {
             .field("body_bytes", &self.body.len())
             .finish_non_exhaustive()
     }
+}
+
+/// All of `body`. Tests may wait for a file.
+fn whole(body: &Body) -> Bytes {
+    if let Some(bytes) = body.bytes() {
+        return bytes.clone();
+    }
+    let mut bytes = Vec::new();
+    body.reader().read_to_end(&mut bytes).expect("a test's file can be read");
+    bytes.into()
 }
 
 /// Counts a request as under way for as long as it lives.

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, future::BoxFuture, stream};
 use http::{HeaderMap, Method};
 
+use crate::Body;
+
 /// One HTTP request, complete: the key is already in its header, marked sensitive.
 #[derive(Clone)]
 pub struct WireRequest {
@@ -16,7 +18,7 @@ pub struct WireRequest {
     /// All headers. The one with the key is marked sensitive, so `Debug` does not print it.
     pub headers: HeaderMap,
     /// The body; cheap to clone.
-    pub body: Bytes,
+    pub body: Body,
 }
 
 impl fmt::Debug for WireRequest {

@@ -142,7 +142,7 @@ fn tokens_are_counted_of_the_whole_request_and_for_its_own_model() {
         (call.method, call.path.as_str()),
         (Method::POST, "models/gemini-3.5-flash-lite:countTokens")
     );
-    let text = String::from_utf8(call.body.to_vec()).unwrap();
+    let text = String::from_utf8(call.body.bytes().unwrap().to_vec()).unwrap();
     assert_eq!(text.matches(r#""model":"#).count(), 1, "{text}");
 
     let mut expected = serde_json::to_value(&request).unwrap();
@@ -158,7 +158,7 @@ fn each_text_is_embedded_on_its_own_whatever_model_it_named() {
     let mut other = EmbedRequest::from("b");
     other.model = Some("models/another".into());
     let call = Call::embed_batch("gemini-embedding-2", &["a".into(), other]).unwrap();
-    let body: Value = serde_json::from_slice(&call.body).unwrap();
+    let body: Value = serde_json::from_slice(call.body.bytes().unwrap()).unwrap();
     let requests = body["requests"].as_array().unwrap();
     assert_eq!(requests.len(), 2);
     for request in requests {
@@ -260,7 +260,7 @@ fn same_as(name: &str, call: &Call) {
         assert!(call.body.is_empty(), "{name}");
         return;
     }
-    let body: Value = serde_json::from_slice(&call.body).unwrap();
+    let body: Value = serde_json::from_slice(call.body.bytes().unwrap()).unwrap();
     assert_eq!(normal(body), normal(fixture["body"].clone()), "{name}");
 }
 

@@ -1,6 +1,6 @@
 //! What arrives: a request and its credential.
 
-use std::fmt;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Uri, header};
@@ -47,6 +47,23 @@ impl SimRequest {
         let origin =
             uri.scheme().zip(uri.authority()).map(|(scheme, at)| format!("{scheme}://{at}"));
         Self { method, path, query, headers, body: body.into(), origin }
+    }
+
+    /// What arrives when `request` is sent.
+    ///
+    /// # Errors
+    /// Its body is in a file that cannot be read.
+    pub(crate) async fn sent(request: WireRequest) -> io::Result<Self> {
+        let WireRequest { method, url, headers, body } = request;
+        Ok(Self::new(method, &url, headers, body.collect().await?))
+    }
+
+    /// Whether the reply may be compressed.
+    pub(crate) fn accepts_gzip(&self) -> bool {
+        let accepted = self.header(header::ACCEPT_ENCODING.as_str()).unwrap_or_default();
+        accepted
+            .split(',')
+            .any(|coding| coding.split(';').next().unwrap_or_default().trim() == "gzip")
     }
 
     /// Scheme and host of this world, as the caller sees it.
@@ -108,12 +125,6 @@ impl fmt::Debug for SimRequest {
             .field("method", method)
             .field("path", path)
             .finish_non_exhaustive()
-    }
-}
-
-impl From<WireRequest> for SimRequest {
-    fn from(request: WireRequest) -> Self {
-        Self::new(request.method, &request.url, request.headers, request.body)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The simulator without a network: a [`Transport`] in process.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture};
 use keywheel_core::Clock;
@@ -71,7 +71,8 @@ impl Transport for SimTransport {
     ) -> BoxFuture<'static, Result<WireResponse, TransportError>> {
         let world = self.world.clone();
         async move {
-            let SimReply { http, outcome, .. } = world.play(&SimRequest::from(request)).await;
+            let request = SimRequest::sent(request).await.map_err(unread)?;
+            let SimReply { http, outcome, .. } = world.play(&request).await;
             let Some(http) = http else { return Err(no_reply(&outcome)) };
             let (status, headers) = (http.status, http.headers.clone());
             let body = world.pieces(http).map(|piece| piece.map_err(|_| interrupted())).boxed();
@@ -79,6 +80,11 @@ impl Transport for SimTransport {
         }
         .boxed()
     }
+}
+
+fn unread(error: io::Error) -> TransportError {
+    let message = "the request's body cannot be read";
+    TransportError::new(TransportKind::Request, Sent::No, message).with_source(error)
 }
 
 fn no_reply(outcome: &Outcome) -> TransportError {

@@ -85,7 +85,7 @@ fn wire() -> WireRequest {
         method: Method::POST,
         url: format!("http://sim.invalid{}", common.path),
         headers: common.headers,
-        body: common.body,
+        body: common.body.into(),
     }
 }
 

@@ -43,7 +43,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header::CONTENT_TYPE};
 use serde::Serialize;
 
 use super::File;
-use crate::upstream::{Call, CallError, Upstream};
+use crate::{
+    Body,
+    upstream::{Call, CallError, Upstream},
+};
 
 /// Bytes of one chunk: what Google's own clients send.
 pub const CHUNK_BYTES: u64 = 8 * 1024 * 1024;
@@ -195,7 +198,7 @@ impl Upload {
         }
         let command = if next.end == self.size { "upload, finalize" } else { "upload" };
         Ok(self
-            .call(bytes, command)
+            .call(bytes.into(), command)
             .with_header(OFFSET, self.offset.into())
             // A call is JSON unless it says otherwise.
             .with_header(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")))
@@ -222,7 +225,7 @@ impl Upload {
     /// The call that asks how much has arrived: after a chunk whose reply was lost, or a 5xx.
     #[must_use]
     pub fn query(&self) -> Call {
-        self.call(Bytes::new(), "query")
+        self.call(Body::empty(), "query")
     }
 
     /// Reads the reply to [`query`](Self::query), and goes on from what has arrived.
@@ -243,7 +246,7 @@ impl Upload {
         Ok(step)
     }
 
-    fn call(&self, body: Bytes, command: &'static str) -> Call {
+    fn call(&self, body: Body, command: &'static str) -> Call {
         let call = Call { method: Method::POST, body, ..self.place.clone() };
         call.with_header(COMMAND, HeaderValue::from_static(command))
     }

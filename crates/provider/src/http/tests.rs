@@ -9,7 +9,10 @@ use tokio::{
 };
 
 use super::*;
-use crate::upstream::{Call, Upstream};
+use crate::{
+    Body,
+    upstream::{Call, Upstream},
+};
 
 const SECRET: &str = "AIzaSyEXAMPLE0000000000000000000000000001";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -318,7 +321,7 @@ async fn no_error_prints_the_url_or_the_key() {
         key.set_sensitive(true);
         let mut headers = HeaderMap::new();
         headers.insert("x-goog-api-key", key);
-        let request = WireRequest { method: Method::GET, url, headers, body: Bytes::new() };
+        let request = WireRequest { method: Method::GET, url, headers, body: Body::empty() };
         let transport = transport();
         let error = transport.send(request).await.unwrap_err();
         let mut printed = format!("{error} {error:?} {transport:?}");
@@ -367,4 +370,51 @@ fn both_kinds_of_runtime_can_send() {
             assert_eq!(assert_send(reply).bytes(9).await.unwrap(), "ok");
         });
     }
+}
+
+#[tokio::test]
+async fn a_body_in_a_file_goes_out_whole_with_its_length_said_and_no_chunks() {
+    let text: String = (0..30_000).map(|i| format!("{i:x},")).collect();
+    let mut file = tempfile::tempfile().unwrap();
+    std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+    let body = Body::from_file(Arc::new(file), text.len() as u64).splice(0..2, "[first]");
+    let expected = format!("[first]{}", &text[2..]);
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let served = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"752f,") {
+            let before = seen.len();
+            stream.read_buf(&mut seen).await.unwrap();
+            assert!(seen.len() > before, "it ended early");
+        }
+        stream.write_all(OK).await.unwrap();
+        String::from_utf8(seen).unwrap()
+    });
+    let upstream = Upstream::new(&format!("http://{address}"), Arc::new(transport())).unwrap();
+    let key = ApiKey::new(SECRET).unwrap();
+    // What a caller says of the length is not believed.
+    let call = Call::post("files", body).with_header(CONTENT_LENGTH, 3.into());
+    assert_eq!(upstream.call(&key, &call).await.unwrap().status, 200);
+    let seen = served.await.unwrap();
+    let (head, sent) = seen.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(&format!("\r\ncontent-length: {}", expected.len())), "{head}");
+    assert_eq!(head.matches("content-length").count(), 1);
+    assert!(!head.contains("transfer-encoding"));
+    assert!(sent == expected, "another body");
+}
+
+#[tokio::test]
+async fn a_file_that_was_cut_ends_the_request_instead_of_sending_half_of_it_as_whole() {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(100).unwrap();
+    let (address, mut received) = says(OK).await;
+    let upstream = Upstream::new(&format!("http://{address}"), Arc::new(transport())).unwrap();
+    let call = Call::post("files", Body::from_file(Arc::new(file), 200));
+    let key = ApiKey::new(SECRET).unwrap();
+    let error = upstream.call(&key, &call).await.unwrap_err();
+    assert_eq!(error.kind, TransportKind::Interrupted, "{error}");
+    assert_eq!(drain(&mut received), 0, "the server had a whole request");
 }

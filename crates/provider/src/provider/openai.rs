@@ -144,7 +144,7 @@ impl OpenAiApi {
     ///
     /// let api = OpenAiApi::new().with_max_completion_tokens();
     /// let call = api.generate("gpt-5-nano", &GenerateRequest::from("Hi").with_max_output_tokens(9))?;
-    /// assert!(call.body.starts_with(b"{\"max_completion_tokens\":9,"));
+    /// assert!(call.body.bytes().unwrap().starts_with(b"{\"max_completion_tokens\":9,"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -161,7 +161,7 @@ impl OpenAiApi {
     ///
     /// let request = GenerateRequest::from("Say hello").with_system("Be brief");
     /// let call = OpenAiApi::new().with_developer_role().generate("gpt-5-nano", &request)?;
-    /// let body: serde_json::Value = serde_json::from_slice(&call.body)?;
+    /// let body: serde_json::Value = serde_json::from_slice(call.body.bytes().unwrap())?;
     /// assert_eq!(body["messages"][0]["role"], "developer");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -179,7 +179,7 @@ impl OpenAiApi {
     ///
     /// let asks = |api: OpenAiApi| -> Result<bool, Box<dyn std::error::Error>> {
     ///     let call = api.stream("llama-3.1-8b-instant", &"Say hello".into())?;
-    ///     let body: serde_json::Value = serde_json::from_slice(&call.body)?;
+    ///     let body: serde_json::Value = serde_json::from_slice(call.body.bytes().unwrap())?;
     ///     Ok(body.get("stream_options").is_some())
     /// };
     /// assert!(asks(OpenAiApi::new())?);

@@ -2,13 +2,12 @@
 
 use std::{borrow::Cow, fmt};
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use keywheel_core::scrub::scrub;
 use serde::Serialize;
 
 use crate::{
-    Sent, TransportError, TransportKind,
+    Body, Sent, TransportError, TransportKind,
     api::{
         BatchEmbedRequest, CacheExpiry, CachedContent, EmbedRequest, GenerateRequest, file_name,
     },
@@ -43,7 +42,7 @@ pub struct Call {
     /// Headers of the caller's own.
     pub headers: HeaderMap,
     /// The body. JSON unless a header says otherwise.
-    pub body: Bytes,
+    pub body: Body,
 }
 
 impl Call {
@@ -55,7 +54,7 @@ impl Call {
 
     /// A POST of `body` to `path`.
     #[must_use]
-    pub fn post(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
+    pub fn post(path: impl Into<String>, body: impl Into<Body>) -> Self {
         Self { method: Method::POST, path: path.into(), body: body.into(), ..Self::default() }
     }
 

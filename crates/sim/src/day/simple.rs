@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use http::{HeaderMap, HeaderValue, Method};
 use keywheel_core::{ApiKey, Clock as _};
@@ -193,7 +192,7 @@ impl Running {
             method: Method::POST,
             url: format!("http://sim.invalid/v1beta/models/{}:generateContent", self.app.model),
             headers,
-            body: Bytes::from_static(br#"{"contents":[{"parts":[{"text":"Say hello"}]}]}"#),
+            body: r#"{"contents":[{"parts":[{"text":"Say hello"}]}]}"#.into(),
         };
         self.app.transport.send(request).await.ok().map(|reply| reply.status)
     }

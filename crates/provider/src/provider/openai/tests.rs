@@ -72,7 +72,7 @@ proptest! {
         request.config().max_output_tokens = limit;
         let api = OpenAiApi::new();
         let call = if stream { api.stream("m", &request) } else { api.generate("m", &request) }.unwrap();
-        let body: Map<String, Value> = serde_json::from_slice(&call.body).unwrap();
+        let body: Map<String, Value> = serde_json::from_slice(call.body.bytes().unwrap()).unwrap();
         prop_assert_eq!(body.get("stream").is_some(), stream);
         prop_assert_eq!(body.get("max_tokens").cloned(), limit.map(Value::from));
 

@@ -116,7 +116,7 @@ fn an_answer_with_calls_goes_back_as_it_came() {
     ]});
     let content = of(&message, "tool_calls").content().unwrap().clone();
     let call = OpenAiApi::new().generate("m", &GenerateRequest::new([content])).unwrap();
-    let sent: Value = serde_json::from_slice(&call.body).unwrap();
+    let sent: Value = serde_json::from_slice(call.body.bytes().unwrap()).unwrap();
     assert_eq!(sent["messages"], json!([message]));
 }
 

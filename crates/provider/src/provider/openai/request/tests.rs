@@ -11,7 +11,7 @@ fn of(request: Value) -> GenerateRequest {
 }
 
 fn body(api: &OpenAiApi, request: &GenerateRequest) -> Value {
-    serde_json::from_slice(&api.generate("m", request).unwrap().body).unwrap()
+    serde_json::from_slice(api.generate("m", request).unwrap().body.bytes().unwrap()).unwrap()
 }
 
 /// What `request` becomes, without the model's name.
@@ -189,7 +189,7 @@ fn functions_become_tools_in_the_order_of_their_properties() {
         .unwrap(),
     );
     let call = OpenAiApi::new().generate("m", &request).unwrap();
-    let sent = str::from_utf8(&call.body).unwrap();
+    let sent = str::from_utf8(call.body.bytes().unwrap()).unwrap();
     let expected = r#""tools":[{"type":"function","function":{"name":"find","description":"Finds","parameters":{"type":"object","properties":{"z":{"type":"string"},"a":{"type":"integer"}}}}},{"type":"function","function":{"name":"now","parameters":{"type":"object"},"strict":true}}]"#;
     assert!(sent.contains(expected), "{sent}");
 }
@@ -328,7 +328,7 @@ fn fields_of_the_providers_own_are_passed_on_and_win() {
 #[test]
 fn streams_ask_for_their_usage_unless_told_not_to() {
     let body = |api: OpenAiApi| -> Value {
-        serde_json::from_slice(&api.stream("m", &"x".into()).unwrap().body).unwrap()
+        serde_json::from_slice(api.stream("m", &"x".into()).unwrap().body.bytes().unwrap()).unwrap()
     };
     let sent = body(OpenAiApi::new());
     assert_eq!(
@@ -417,12 +417,14 @@ fn names_of_models_may_hold_what_they_hold_elsewhere() {
         "gpt-5",
     ] {
         let sent: Value =
-            serde_json::from_slice(&api.generate(name, &"x".into()).unwrap().body).unwrap();
+            serde_json::from_slice(api.generate(name, &"x".into()).unwrap().body.bytes().unwrap())
+                .unwrap();
         assert_eq!(sent["model"], name);
     }
-    let listed: Value =
-        serde_json::from_slice(&api.generate("models/gemini-x", &"x".into()).unwrap().body)
-            .unwrap();
+    let listed: Value = serde_json::from_slice(
+        api.generate("models/gemini-x", &"x".into()).unwrap().body.bytes().unwrap(),
+    )
+    .unwrap();
     assert_eq!(listed["model"], "gemini-x");
     for bad in ["", "models/", "a b", "a\n", "caf\u{e9}", &"x".repeat(201)] {
         let error = api.generate(bad, &"x".into()).unwrap_err();
