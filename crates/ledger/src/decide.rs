@@ -32,9 +32,10 @@
 //!
 //! // The key was not used before, and the limit has room.
 //! assert_eq!(decide::repeats(None, &ask(800)?)?, None);
-//! let Decision::Grant(delta) = decide::reserve(&ask(800)?, |_| Total::default())? else {
+//! let Decision::Grant(delta, tightest) = decide::reserve(&ask(800)?, |_| Total::default())? else {
 //!     panic!("800 of 1,000");
 //! };
+//! assert_eq!(tightest.expect("there is a limit").left(), 200);
 //! let row = Row::reserved(RowId::fresh(1), &ask(800)?);
 //! let totals = add(&row, delta);
 //! let key = &row.total_keys()[0]; // the account's, of the day
@@ -95,8 +96,9 @@ use chrono::{DateTime, Datelike, TimeDelta, Utc};
 use keywheel_core::{QuotaDay, Usage};
 
 use crate::{
-    Amount, Denied, ErrorKind, LedgerError, Outcome, Period, Replayed, Reservation, Row, RowId,
-    RowState, Scope, Settled, SettledHow, Span, Total, TotalKey, Unit, total::Delta,
+    Amount, Denied, ErrorKind, LedgerError, Limit, LimitStanding, Outcome, Period, Replayed,
+    Reservation, Row, RowId, RowState, Scope, Settled, SettledHow, Span, Sum, Total, TotalKey,
+    Unit, total::Delta,
 };
 
 /// How long a swept row is kept for a late settlement, at least: 7 days.
@@ -109,8 +111,9 @@ pub const KEEP_IDEMPOTENCY: TimeDelta = TimeDelta::hours(24);
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Decision {
-    /// Every limit lets it through. Write [`Row::reserved`] and add this to its totals.
-    Grant(Delta),
+    /// Every limit lets it through. Write [`Row::reserved`] and add the delta to its totals. Of the
+    /// limits that apply, this is the fullest once that is done; `None` if there is none.
+    Grant(Delta, Option<LimitStanding>),
     /// A limit does not. Write nothing.
     Denied(Denied),
 }
@@ -182,10 +185,21 @@ pub fn reserve(
     let Reservation { account, ask, rules, now, day } = reservation;
     let asked = ask.amount();
     let mut longest: Option<Denied> = None;
+    let mut fullest: Option<(Scope, &Limit, Sum)> = None;
     for (scope, limit) in rules.limits_for(account, &ask.model)? {
         let asked = asked.of(limit.unit);
         let sum = total(&limit.total_key(scope.clone(), *day)).of(limit.unit);
-        if asked == 0 || sum.used().checked_add(asked).is_some_and(|used| used <= limit.cap) {
+        if asked == 0 {
+            continue;
+        }
+        if sum.used().checked_add(asked).is_some_and(|used| used <= limit.cap) {
+            let after = Sum { reserved: sum.reserved + asked, ..sum };
+            if fullest
+                .as_ref()
+                .is_none_or(|(_, other, sum)| is_fuller((limit, after), (*other, *sum)))
+            {
+                fullest = Some((scope, limit, after));
+            }
             continue;
         }
         let retry_at =
@@ -212,7 +226,13 @@ pub fn reserve(
             return Err(LedgerError::new(ErrorKind::Invalid, what));
         }
     }
-    Ok(Decision::Grant(Delta::reserving(asked)))
+    let fullest = fullest.map(|(scope, limit, sum)| LimitStanding {
+        scope,
+        limit: limit.clone(),
+        sum,
+        begins_anew: begins_anew(limit.period, *now, rules.zone),
+    });
+    Ok(Decision::Grant(Delta::reserving(asked), fullest))
 }
 
 /// Whether `reservation` repeats an earlier one. `found` is the newest row of its account with its
@@ -267,7 +287,7 @@ pub fn turn_over(
     };
     match reserve(next, after)? {
         Decision::Denied(denied) => Ok((settle(row, settlement)?, Decision::Denied(denied))),
-        granted @ Decision::Grant(_) => Ok((moved, granted)),
+        granted @ Decision::Grant(..) => Ok((moved, granted)),
     }
 }
 
@@ -417,6 +437,12 @@ fn settled_otherwise(row: &Row, before: Amount, charged: Amount) -> LedgerError 
         row.id, before.tokens, charged.tokens
     );
     LedgerError::new(ErrorKind::SettledOtherwise, what)
+}
+
+/// Whether more of one limit is used than of the other, as a share of its cap.
+fn is_fuller((one, used): (&Limit, Sum), (other, other_used): (&Limit, Sum)) -> bool {
+    let share = |sum: Sum, of: &Limit| u128::from(sum.used()) * u128::from(of.cap);
+    share(used, other) > share(other_used, one)
 }
 
 fn holds_longer(one: &Denied, other: &Denied) -> bool {

@@ -7,8 +7,8 @@ use keywheel_core::Usage;
 use tokio::runtime::Handle;
 
 use crate::{
-    Amount, Ask, Denied, Ledger, LedgerError, Outcome, Replayed, Row, RowId, RowState, Settled,
-    decide::Charge,
+    Amount, Ask, Denied, Ledger, LedgerError, LimitStanding, Outcome, Replayed, Row, RowId,
+    RowState, Settled, decide::Charge,
 };
 
 /// What became of an ask.
@@ -72,11 +72,16 @@ impl Reserved {
 pub struct Hold {
     ledger: Ledger,
     row: Box<Row>,
+    standing: Option<LimitStanding>,
 }
 
 impl Hold {
-    pub(crate) const fn new(ledger: Ledger, row: Box<Row>) -> Self {
-        Self { ledger, row }
+    pub(crate) const fn new(
+        ledger: Ledger,
+        row: Box<Row>,
+        standing: Option<LimitStanding>,
+    ) -> Self {
+        Self { ledger, row, standing }
     }
 
     /// The row's id. Kept with the request, it allows a settlement from elsewhere.
@@ -103,6 +108,29 @@ impl Hold {
         self.row.reserved_at
     }
 
+    /// How full the fullest of the limits is that hold for it, with this reservation counted in, as it
+    /// was when it was made; `None` if no limit does. Fullest by the share of its cap, and of those
+    /// that are alike the first in the order of the rules.
+    ///
+    /// ```
+    /// # use keywheel_ledger::{Ask, Ledger, LedgerError, Limit, Period, Scope};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+    /// let ledger = Ledger::builder()
+    ///     .account("chat", [Limit::tokens(Period::Day, 1_000)])
+    ///     .allowance([Limit::calls(Period::Month, 100)])
+    ///     .in_memory()
+    ///     .open()
+    ///     .await?;
+    /// let hold = ledger.reserve("chat", Ask::new("m", 800)).await?.held().expect("it fits");
+    /// let fullest = hold.standing().expect("there are limits");
+    /// assert_eq!((fullest.percent(), fullest.left()), (80, 200)); // and 1 % of the month's calls
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub const fn standing(&self) -> Option<&LimitStanding> {
+        self.standing.as_ref()
+    }
+
     /// Charges what was really used: a number of tokens, a [`Usage`], an [`Outcome`] without usage,
     /// or an [`Actual`]. A usage costs its total, or its parts where they come to more, so that its
     /// total may be left out ([`Usage::charged`]).
@@ -120,7 +148,7 @@ impl Hold {
     /// # Errors
     /// As [`Ledger::settle`].
     pub async fn settle(self, actual: impl Into<Actual>) -> Result<Settled, LedgerError> {
-        let Self { ledger, row } = self;
+        let Self { ledger, row, .. } = self;
         ledger.settle_row(row.id, Some(&row), actual.into()).await
     }
 
@@ -163,7 +191,7 @@ impl Hold {
         actual: impl Into<Actual>,
         next: Ask,
     ) -> Result<TurnedOver, LedgerError> {
-        let Self { ledger, row } = self;
+        let Self { ledger, row, .. } = self;
         ledger.turn_over_row(&row, actual.into(), next).await
     }
 

@@ -9,9 +9,9 @@ use std::{
 use keywheel_core::Clock;
 
 use crate::{
-    AccountId, Actual, Ask, AuditReport, Estimate, Hold, LedgerBuilder, LedgerError, LedgerRules,
-    LedgerStore, Outcome, Overcommitment, Reservation, Reserved, Reserving, Row, RowId, RowQuery,
-    RowState, Settled, SettledHow, Settlement, StoreInfo, TurnedOver, Usage,
+    AccountId, Actual, Ask, AuditReport, Estimate, Freed, Hold, LedgerBuilder, LedgerError,
+    LedgerRules, LedgerStore, Outcome, Overcommitment, Reservation, Reserved, Reserving, Row,
+    RowId, RowQuery, RowState, Settled, SettledHow, Settlement, StoreInfo, TurnedOver, Usage,
     background::Background,
     correction::Corrections,
     hold::{detach, tell_failure},
@@ -229,6 +229,31 @@ impl Ledger {
         Arc::clone(&self.inner.rules.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Hears from now on when there may be room again where an ask was denied: after whatever left
+    /// less used than before has been written by this process, a settlement, a release, or a
+    /// reservation given back whose caller went away; and after [`set_rules`](Self::set_rules). Not of
+    /// other processes on the same ledger, and not of days that turn.
+    ///
+    /// ```
+    /// # use keywheel_ledger::{Ask, Ledger, LedgerError, Limit, Period};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LedgerError> {
+    /// # let day = Limit::tokens(Period::Day, 1_000);
+    /// # let ledger = Ledger::builder().account("triage", [day]).in_memory().open().await?;
+    /// let open = ledger.reserve("triage", Ask::new("m", 600)).await?.held().expect("it fits");
+    /// let mut freed = ledger.freed(); // before the ask that may be denied, to miss nothing
+    /// let denied = ledger.reserve("triage", Ask::new("m", 500)).await?.denied().expect("too much");
+    /// assert!(denied.may_fit_once_others_settle());
+    ///
+    /// open.settle_detached(100);
+    /// freed.changed().await;
+    /// let _fits = ledger.reserve("triage", Ask::new("m", 500)).await?.held().expect("it fits");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn freed(&self) -> Freed {
+        self.inner.store.freeing().watch()
+    }
+
     /// Makes `rules` hold from now on, in this process. An ask that was made before, and waits for
     /// the store, is decided by the rules of its moment. What is reserved stays reserved; a cap below
     /// what is used denies until enough has settled or its period begins anew. Returns, and logs,
@@ -248,6 +273,7 @@ impl Ledger {
     pub fn set_rules(&self, rules: LedgerRules) -> Vec<Overcommitment> {
         let warnings = warn_of_overcommitments(&rules);
         *self.inner.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+        self.inner.store.freeing().tell();
         warnings
     }
 
@@ -425,7 +451,9 @@ impl Ledger {
 
     fn hand_out(&self, reserving: Reserving) -> Reserved {
         match reserving {
-            Reserving::Granted(row) => Reserved::Held(Hold::new(self.clone(), row)),
+            Reserving::Granted(row, fullest) => {
+                Reserved::Held(Hold::new(self.clone(), row, fullest))
+            }
             Reserving::Denied(denied) => {
                 tracing::debug!(%denied, "denied");
                 Reserved::Denied(denied)

@@ -58,6 +58,15 @@ impl LimitStanding {
     pub const fn left(&self) -> u64 {
         self.limit.cap.saturating_sub(self.sum.used())
     }
+
+    /// How much of it is used, settled and reserved, in whole percent, rounded down; 100 for a cap of
+    /// 0.
+    #[must_use]
+    pub fn percent(&self) -> u64 {
+        let used = u128::from(self.sum.used()) * 100;
+        let percent = used.checked_div(u128::from(self.limit.cap)).unwrap_or(100);
+        u64::try_from(percent).unwrap_or(u64::MAX)
+    }
 }
 
 impl Ledger {

@@ -224,6 +224,12 @@ impl Delta {
         Self { tokens: self.tokens.and(other.tokens), calls: self.calls.and(other.calls) }
     }
 
+    /// True if less is used after it, settled and reserved together: there may be room for others.
+    #[must_use]
+    pub const fn frees(self) -> bool {
+        self.tokens.frees() || self.calls.frees()
+    }
+
     pub(crate) const fn undone(self) -> Self {
         Self { tokens: self.tokens.undone(), calls: self.calls.undone() }
     }
@@ -247,6 +253,10 @@ impl Change {
             reserved: self.reserved.saturating_add(other.reserved),
             pruned: self.pruned.saturating_add(other.pruned),
         }
+    }
+
+    const fn frees(self) -> bool {
+        self.settled.saturating_add(self.reserved) < 0
     }
 
     const fn undone(self) -> Self {

@@ -16,8 +16,8 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use keywheel_ledger::{
-    AuditReport, ErrorKind, LedgerError, LedgerStore, MemoryStore, Reservation, Reserving, Row,
-    RowId, RowQuery, RowState, Settled, Settlement, StoreInfo, Total, TotalKey,
+    AuditReport, ErrorKind, Freeing, LedgerError, LedgerStore, MemoryStore, Reservation, Reserving,
+    Row, RowId, RowQuery, RowState, Settled, Settlement, StoreInfo, Total, TotalKey,
     audit::Auditor,
     conformance::CASES,
     decide::{self, Decision, Settling},
@@ -27,6 +27,7 @@ use keywheel_ledger::{
 /// Right in everything but one thing: between what it reads and what it writes, others may write.
 #[derive(Debug, Default)]
 struct NaiveStore {
+    freeing: Freeing,
     rows: Mutex<BTreeMap<u64, Row>>,
     last: AtomicU64,
 }
@@ -48,11 +49,11 @@ impl NaiveStore {
     fn grant(&self, decision: Decision, reservation: &Reservation) -> Reserving {
         match decision {
             Decision::Denied(denied) => Reserving::Denied(denied),
-            Decision::Grant(_) => {
+            Decision::Grant(_, fullest) => {
                 let seq = self.last.fetch_add(1, Ordering::Relaxed) + 1;
                 let row = Row::reserved(RowId::fresh(seq), reservation);
                 self.insert(row.clone());
-                Reserving::Granted(Box::new(row))
+                Reserving::Granted(Box::new(row), fullest)
             }
         }
     }
@@ -90,6 +91,10 @@ fn find(rows: &BTreeMap<u64, Row>, id: RowId) -> Result<&Row, LedgerError> {
 }
 
 impl LedgerStore for NaiveStore {
+    fn freeing(&self) -> &Freeing {
+        &self.freeing
+    }
+
     fn info(&self) -> StoreFuture<'_, StoreInfo> {
         Box::pin(async move {
             let rows = self.select().await;

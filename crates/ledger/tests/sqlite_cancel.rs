@@ -86,7 +86,7 @@ fn reservations_dropped_at_any_moment_leave_nothing_behind() {
         let mut asked: Vec<_> = (0..4).map(|_| ask(&store, 5)).collect();
         for future in &mut asked {
             // Hardly ever, but a commit may be quick.
-            if let Poll::Ready(Ok(Reserving::Granted(row))) = poll(future) {
+            if let Poll::Ready(Ok(Reserving::Granted(row, _))) = poll(future) {
                 block_on(settle(&store, row.id, 0)).unwrap();
             }
         }

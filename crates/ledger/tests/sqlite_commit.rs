@@ -39,7 +39,7 @@ fn ask<'a>(store: &'a SqliteStore, tokens: u64, note: &str) -> StoreFuture<'a, R
 }
 
 fn granted(answer: &Result<Reserving, LedgerError>) -> bool {
-    matches!(answer, Ok(Reserving::Granted(_)))
+    matches!(answer, Ok(Reserving::Granted(..)))
 }
 
 #[test]

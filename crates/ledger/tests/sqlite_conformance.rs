@@ -13,7 +13,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use keywheel_ledger::{
-    AuditReport, Durability, LedgerError, LedgerStore, Reservation, Reserving, Row, RowId,
+    AuditReport, Durability, Freeing, LedgerError, LedgerStore, Reservation, Reserving, Row, RowId,
     RowQuery, RowState, Settled, Settlement, SqliteStore, StoreInfo, Total, TotalKey,
     store::StoreFuture,
 };
@@ -64,6 +64,11 @@ impl Handles {
 }
 
 impl LedgerStore for Handles {
+    fn freeing(&self) -> &Freeing {
+        // Each tells of what it wrote itself; nothing here listens.
+        self.handles[0].freeing()
+    }
+
     fn info(&self) -> StoreFuture<'_, StoreInfo> {
         // Which of them made the file, each says for itself.
         self.handles[0].info()

@@ -53,7 +53,7 @@ async fn load(file: &Path) {
                         let next = reservation(&rules, 100);
                         let (_, next) =
                             store.turn_over(settlement(row.id, tokens), next).await.unwrap();
-                        let Reserving::Granted(next) = next else { panic!("{next:?}") };
+                        let Reserving::Granted(next, _) = next else { panic!("{next:?}") };
                         say(&format!("settled {} {tokens}", row.id));
                         say(&format!("reserved {}", next.id));
                     }

@@ -23,7 +23,7 @@ async fn all_at_once(desk: &Desk, asks: Vec<(String, Ask)>) -> Vec<Reserving> {
 
 fn granted(answers: Vec<Reserving>) -> Vec<Row> {
     let rows = answers.into_iter().filter_map(|one| match one {
-        Reserving::Granted(row) => Some(*row),
+        Reserving::Granted(row, _) => Some(*row),
         Reserving::Denied(_) | Reserving::Replayed(_) => None,
     });
     rows.collect()
@@ -53,7 +53,7 @@ pub(super) async fn sixty_four_tasks_never_pass_a_cap_and_leave_no_unit_unusable
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut kept = 0;
             for round in 0..20 {
-                let Ok(Reserving::Granted(row)) = desk.ask("a", tokens_of(rng.u64(1..90))).await
+                let Ok(Reserving::Granted(row, _)) = desk.ask("a", tokens_of(rng.u64(1..90))).await
                 else {
                     continue;
                 };
@@ -121,7 +121,7 @@ pub(super) async fn a_denial_spoils_nothing_beside_it(store: Arc<dyn LedgerStore
     for (kind, answer) in at_once(0..120, ask).await {
         match (kind, answer) {
             (0, Ok(Reserving::Denied(denied))) => assert!(denied.never_fits()),
-            (1 | 2, Err(_)) | (3, Ok(Reserving::Granted(_))) => {}
+            (1 | 2, Err(_)) | (3, Ok(Reserving::Granted(..))) => {}
             (kind, answer) => panic!("{kind}: {answer:?}"),
         }
     }
@@ -152,7 +152,7 @@ pub(super) async fn callers_who_go_away_leave_nothing_behind(store: Arc<dyn Ledg
         }
         drop(reserving);
         // Who got an answer settles, and may go away in that, too.
-        if let Some(Ok(Reserving::Granted(row))) = answer {
+        if let Some(Ok(Reserving::Granted(row, _))) = answer {
             let mut settling = desk.store.settle(desk.settlement(row.id, 1));
             if polls % 2 == 0 {
                 let _ = polled(&mut settling);

@@ -65,7 +65,7 @@ impl Desk {
     /// Reserves what has to be granted.
     pub(super) async fn granted(&self, account: &str, ask: Ask) -> Row {
         match self.ask(account, ask).await.expect("the store works") {
-            Reserving::Granted(row) => *row,
+            Reserving::Granted(row, _) => *row,
             other => panic!("not granted: {other:?}"),
         }
     }

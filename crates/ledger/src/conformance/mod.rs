@@ -134,6 +134,7 @@ cases! {
         a_cap_lowered_under_open_rows_denies_and_takes_nothing_back
         an_ask_larger_than_the_cap_never_fits
         of_several_limits_the_one_that_holds_longest_is_named
+        a_grant_names_the_fullest_limit_with_itself_counted_in
         numbers_near_the_largest_neither_wrap_nor_slip_through
         an_unknown_account_is_an_error_and_writes_nothing
         a_row_keeps_what_was_asked;

@@ -151,7 +151,7 @@ async fn reserve(desk: &Desk, model: &mut Model, caps: &Caps, rng: &mut fastrand
 fn take(model: &mut Model, row: ModelRow, answer: Reserving, caps: &Caps, at: &str) {
     let fits = model.fits(caps, &row);
     match answer {
-        Reserving::Granted(granted) => {
+        Reserving::Granted(granted, _) => {
             assert!(fits, "{at}: {row:?} was granted");
             assert!(model.rows.insert(granted.id, row).is_none(), "{at}: an id given twice");
         }

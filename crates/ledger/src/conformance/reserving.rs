@@ -176,6 +176,45 @@ pub(super) async fn of_several_limits_the_one_that_holds_longest_is_named(
     assert_eq!(denied.retry_at, Some(moment("2026-12-01T08:00:00Z")));
 }
 
+pub(super) async fn a_grant_names_the_fullest_limit_with_itself_counted_in(
+    store: Arc<dyn LedgerStore>,
+) {
+    let limits = [Limit::tokens(Period::Month, 10_000), Limit::tokens(Period::Day, 1_000)];
+    let rules = account(account(LedgerRules::new(), "a", limits), "b", []);
+    let desk = Desk::new(store, rules.allowance([Limit::calls(Period::Day, 10)]));
+    let fullest = async |account, ask| match desk.ask(account, ask).await {
+        Ok(Reserving::Granted(row, fullest)) => (row, fullest.expect("there are limits")),
+        other => panic!("not granted: {other:?}"),
+    };
+    let (row, own) = fullest("a", tokens_of(250)).await;
+    assert_eq!(own.limit, Limit::tokens(Period::Day, 1_000));
+    assert_eq!((own.sum.settled, own.sum.reserved, own.percent()), (0, 250, 25));
+    assert_eq!(own.begins_anew, Some(moment("2026-12-01T08:00:00Z")));
+    desk.settled(row.id, 100).await;
+
+    // The allowance's, once others have used more of it.
+    fullest("b", tokens_of(1).calls(3)).await;
+    let (_, whole) = fullest("a", tokens_of(100)).await;
+    assert_eq!((whole.sum.used(), whole.percent(), whole.scope), (5, 50, Scope::Whole));
+
+    // One of whose unit nothing is asked says nothing; as full as another, the first of the rules.
+    let (row, month) = fullest("a", tokens_of(0).calls(1)).await;
+    assert_eq!((month.limit.unit, month.sum.used()), (Unit::Calls, 6));
+    let (_, own) = fullest("a", tokens_of(400).calls(0)).await;
+    assert_eq!(
+        (own.scope.clone(), own.sum.used(), own.left()),
+        (Scope::Account(row.account), 600, 400)
+    );
+
+    // In a turnover, with what it gives back left out.
+    let (row, own) = fullest("a", tokens_of(400).calls(0)).await;
+    assert_eq!(own.percent(), 100);
+    let next = desk.reservation("a", tokens_of(300).calls(0));
+    let turned = desk.store.turn_over(desk.settlement(row.id, 0), next).await;
+    let Ok((_, Reserving::Granted(_, Some(own)))) = turned else { panic!("{turned:?}") };
+    assert_eq!((own.sum.settled, own.sum.reserved), (100, 800));
+}
+
 pub(super) async fn numbers_near_the_largest_neither_wrap_nor_slip_through(
     store: Arc<dyn LedgerStore>,
 ) {

@@ -130,7 +130,7 @@ pub(super) async fn estimates_wrong_by_twice_either_way_leave_the_actual_sum(
         let (mut in_flight, mut actual, mut worst) = (Vec::new(), 0, 0);
         for i in 0..1_000 {
             match desk.ask(&name, tokens_of(100 + i % 7)).await.expect("the store works") {
-                Reserving::Granted(row) => in_flight.push(row),
+                Reserving::Granted(row, _) => in_flight.push(row),
                 Reserving::Denied(_) if in_flight.is_empty() => break,
                 Reserving::Denied(_) => {}
                 Reserving::Replayed(replayed) => panic!("{replayed}"),
@@ -167,7 +167,7 @@ pub(super) async fn a_turnover_has_room_for_what_it_gives_back(store: Arc<dyn Le
     let (settled, next) =
         desk.store.turn_over(desk.settlement(first.id, 100), next).await.expect("the store works");
     assert_eq!((settled.charged.tokens, settled.how), (100, SettledHow::First));
-    let Reserving::Granted(next) = next else { panic!("not granted: {next:?}") };
+    let Reserving::Granted(next, _) = next else { panic!("not granted: {next:?}") };
     let today = desk.today().await;
     assert_eq!((today.tokens.settled, today.tokens.reserved), (100, 900));
     desk.settled(next.id, 50).await;
@@ -186,7 +186,7 @@ pub(super) async fn a_turnover_moves_the_logical_call_on(store: Arc<dyn LedgerSt
         let next = desk.reservation("a", tokens_of(100));
         let (settled, next) = desk.store.turn_over(settlement, next).await.expect("it works");
         assert_eq!(settled.charged, Amount::ZERO, "attempt {attempt}");
-        let Reserving::Granted(next) = next else { panic!("not granted: {next:?}") };
+        let Reserving::Granted(next, _) = next else { panic!("not granted: {next:?}") };
         row = *next;
     }
     desk.settled(row.id, 70).await;

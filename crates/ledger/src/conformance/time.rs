@@ -50,7 +50,7 @@ pub(super) async fn a_new_day_and_a_new_month_need_no_job(store: Arc<dyn LedgerS
         let mut today = 0;
         for _ in 0..3 {
             match desk.ask("a", tokens_of(50)).await.expect("the store works") {
-                Reserving::Granted(_) => today += 50,
+                Reserving::Granted(..) => today += 50,
                 Reserving::Denied(_) => {}
                 Reserving::Replayed(replayed) => panic!("{replayed}"),
             }

@@ -40,7 +40,7 @@ fn nothing_asked_of_a_limit_is_not_held_back_by_it() {
     let one_call = reservation(rules.clone(), Ask::new("m", 10));
     assert!(matches!(reserve(&one_call, |_| Total::default()), Ok(Decision::Denied(_))));
     let same_call = reservation(rules, Ask::new("m", 10).calls(0));
-    assert!(matches!(reserve(&same_call, |_| Total::default()), Ok(Decision::Grant(_))));
+    assert!(matches!(reserve(&same_call, |_| Total::default()), Ok(Decision::Grant(..))));
 }
 
 /// Whoever drops a call in the middle of a failover has made it all the same.
@@ -87,7 +87,7 @@ fn a_total_that_is_full_is_an_error_and_not_a_grant() {
     let error = reserve(&asked, |_| full).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     full.tokens.settled -= 1;
-    assert!(matches!(reserve(&asked, |_| full), Ok(Decision::Grant(_))));
+    assert!(matches!(reserve(&asked, |_| full), Ok(Decision::Grant(..))));
 }
 
 #[test]
@@ -268,7 +268,7 @@ proptest! {
         let reservation = reservation(rules, Ask::new("m", asked.0).calls(asked.1));
         let keys = TotalKey::all_of(&reservation.account, &"m".into(), reservation.day);
         let totals: HashMap<_, _> = keys.into_iter().zip(&sums).map(|(key, (settled, reserved))| {
-            let sum = crate::Sum { settled: *settled, reserved: *reserved, pruned: 0 };
+            let sum = Sum { settled: *settled, reserved: *reserved, pruned: 0 };
             (key, Total { tokens: sum, calls: sum })
         }).collect();
         let over = |scope: Scope, limit: &Limit| {
@@ -280,7 +280,22 @@ proptest! {
         let any_over = own.iter().any(|limit| over(account.clone(), limit))
             || whole.iter().any(|limit| over(Scope::Whole, limit));
         match reserve(&reservation, |key| totals[key]).unwrap() {
-            Decision::Grant(_) => prop_assert!(!any_over),
+            Decision::Grant(delta, fullest) => {
+                prop_assert!(!any_over);
+                let after = |scope: &Scope, limit: &Limit| {
+                    totals[&limit.total_key(scope.clone(), reservation.day)].after(delta).of(limit.unit)
+                };
+                let own = own.iter().map(|limit| (account.clone(), limit));
+                let all = own.chain(whole.iter().map(|limit| (Scope::Whole, limit)));
+                let concerned = all.filter(|(_, limit)| reservation.ask.amount().of(limit.unit) > 0);
+                let full = |sum: Sum, cap: u64| sum.used() as f64 / cap as f64;
+                let shares = concerned.map(|(scope, limit)| full(after(&scope, limit), limit.cap));
+                let most = shares.fold(None, |most: Option<f64>, one| Some(most.map_or(one, |most| most.max(one))));
+                prop_assert_eq!(fullest.as_ref().map(|one| full(one.sum, one.limit.cap)), most);
+                if let Some(fullest) = fullest {
+                    prop_assert_eq!(fullest.sum, after(&fullest.scope, &fullest.limit));
+                }
+            }
             Decision::Denied(denied) => prop_assert!(over(denied.scope, &denied.limit)),
         }
     }

@@ -9,8 +9,8 @@ use std::{
 use chrono::{DateTime, Utc};
 
 use crate::{
-    AccountId, AuditReport, ErrorKind, LedgerError, Outcome, Reservation, Row, RowId, RowState,
-    Settled, Settlement, StorageInfo, StorageKind, Total, TotalKey,
+    AccountId, AuditReport, ErrorKind, Freeing, LedgerError, Outcome, Reservation, Row, RowId,
+    RowState, Settled, Settlement, StorageInfo, StorageKind, Total, TotalKey,
     audit::Auditor,
     decide::{self, Decision, Settling},
     total::Delta,
@@ -23,11 +23,13 @@ use super::{BATCH, LedgerStore, Reserving, RowQuery, StoreFuture, StoreInfo};
 /// Its futures do all their work in one poll, so dropping one either did nothing or all of it.
 #[derive(Debug)]
 pub struct MemoryStore {
+    freeing: Freeing,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
+    freeing: Freeing,
     storage: StorageInfo,
     rows: BTreeMap<u64, Row>,
     totals: HashMap<TotalKey, Total>,
@@ -48,14 +50,16 @@ impl MemoryStore {
             just_created: true,
             vanishes: true,
         };
+        let freeing = Freeing::default();
         let inner = Inner {
+            freeing: freeing.clone(),
             storage,
             rows: BTreeMap::new(),
             totals: HashMap::new(),
             keys: HashMap::new(),
             last: 0,
         };
-        Self { inner: Mutex::new(inner) }
+        Self { freeing, inner: Mutex::new(inner) }
     }
 
     /// Does `work` when the future is polled, not when it is made.
@@ -73,6 +77,10 @@ impl MemoryStore {
 }
 
 impl LedgerStore for MemoryStore {
+    fn freeing(&self) -> &Freeing {
+        &self.freeing
+    }
+
     fn info(&self) -> StoreFuture<'_, StoreInfo> {
         self.run(|inner| {
             let open = inner.rows.values().filter(|row| row.state == RowState::Reserved).count();
@@ -202,9 +210,9 @@ impl Inner {
     }
 
     fn carry_out(&mut self, decision: Decision, reservation: &Reservation) -> Reserving {
-        let delta = match decision {
+        let (delta, fullest) = match decision {
             Decision::Denied(denied) => return Reserving::Denied(denied),
-            Decision::Grant(delta) => delta,
+            Decision::Grant(delta, fullest) => (delta, fullest),
         };
         self.last += 1;
         let row = Row::reserved(RowId::fresh(self.last), reservation);
@@ -212,7 +220,7 @@ impl Inner {
             self.keys.insert((row.account.clone(), idempotency.key.clone()), self.last);
         }
         self.replace(row.clone(), delta);
-        Reserving::Granted(Box::new(row))
+        Reserving::Granted(Box::new(row), fullest)
     }
 
     fn write(&mut self, settling: Settling) -> Settled {
@@ -228,6 +236,9 @@ impl Inner {
     fn replace(&mut self, row: Row, delta: Delta) {
         self.add(&row, delta);
         self.rows.insert(row.id.seq, row);
+        if delta.frees() {
+            self.freeing.tell();
+        }
     }
 
     fn add(&mut self, row: &Row, delta: Delta) {

@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 use keywheel_core::Fingerprint;
 
 use crate::{
-    AccountId, AuditReport, Denied, LedgerError, Replayed, Reservation, Row, RowId, RowState,
-    Settled, Settlement, StorageInfo, Total, TotalKey,
+    AccountId, AuditReport, Denied, Freeing, LedgerError, LimitStanding, Replayed, Reservation,
+    Row, RowId, RowState, Settled, Settlement, StorageInfo, Total, TotalKey,
 };
 
 mod memory;
@@ -42,7 +42,7 @@ pub const BATCH: usize = 1_000;
 /// let store = MemoryStore::new(now);
 ///
 /// let ask = Reservation::new(AccountId::new("triage")?, Ask::new("m", 800), rules, now)?;
-/// let Reserving::Granted(row) = store.reserve(ask).await? else { panic!("800 of 1,000") };
+/// let Reserving::Granted(row, _) = store.reserve(ask).await? else { panic!("800 of 1,000") };
 /// let key = limit.total_key(Scope::Account(row.account.clone()), row.day);
 /// assert_eq!(store.totals(vec![key]).await?[0].of(Unit::Tokens).reserved, 800);
 ///
@@ -79,6 +79,10 @@ pub const BATCH: usize = 1_000;
 /// of it; a turnover's next row is abandoned then, and its call
 /// [taken back](crate::decide::take_call_back).
 pub trait LedgerStore: fmt::Debug + Send + Sync {
+    /// Where the store [tells](Freeing::tell) that less is used than before, once that is written: a
+    /// settlement, a turnover, or a row given back ([`Delta::frees`](crate::Delta::frees)).
+    fn freeing(&self) -> &Freeing;
+
     /// Where it lies, and how much it holds.
     fn info(&self) -> StoreFuture<'_, StoreInfo>;
 
@@ -134,8 +138,9 @@ pub trait LedgerStore: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Reserving {
-    /// The row that was written.
-    Granted(Box<Row>),
+    /// The row that was written, and the fullest of the limits that apply, this row counted in;
+    /// `None` if there is none.
+    Granted(Box<Row>, Option<LimitStanding>),
     /// A limit does not let it through.
     Denied(Denied),
     /// It was made before.

@@ -10,8 +10,9 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use keywheel_ledger::{
-    AuditReport, ErrorKind, LedgerError, LedgerStore, MemoryStore, Reservation, Reserving, Row,
-    RowId, RowQuery, RowState, Settled, Settlement, StoreInfo, Total, TotalKey, store::StoreFuture,
+    AuditReport, ErrorKind, Freeing, LedgerError, LedgerStore, MemoryStore, Reservation, Reserving,
+    Row, RowId, RowQuery, RowState, Settled, Settlement, StoreInfo, Total, TotalKey,
+    store::StoreFuture,
 };
 
 /// Every operation is pending twice: before it works, and after it. While `broken`, it fails.
@@ -45,6 +46,10 @@ impl Gated {
 }
 
 impl LedgerStore for Gated {
+    fn freeing(&self) -> &Freeing {
+        self.store.freeing()
+    }
+
     fn info(&self) -> StoreFuture<'_, StoreInfo> {
         self.around(self.store.info())
     }

@@ -185,7 +185,7 @@ pub async fn reserve(
     tokens: u64,
 ) -> Result<Option<Row>, LedgerError> {
     match store.reserve(reservation(rules, tokens)).await? {
-        Reserving::Granted(row) => Ok(Some(*row)),
+        Reserving::Granted(row, _) => Ok(Some(*row)),
         Reserving::Denied(_) => Ok(None),
         Reserving::Replayed(_) => panic!("no idempotency key was given"),
     }

@@ -39,17 +39,20 @@ impl Memory {
 pub(super) struct Book<'a> {
     file: &'a Connection,
     memory: &'a mut Memory,
+    frees: bool,
 }
 
 impl<'a> Book<'a> {
     /// The ledger in `file`, which is in an immediate transaction.
     pub(super) const fn new(file: &'a Connection, memory: &'a mut Memory) -> Self {
-        Self { file, memory }
+        Self { file, memory, frees: false }
     }
 
-    /// Writes what was kept in memory so far; the last thing before the commit.
-    pub(super) fn close(self) -> Result<(), Fault> {
-        self.memory.totals.write(self.file)
+    /// Writes what was kept in memory so far; the last thing before the commit. Returns whether less
+    /// is used after it.
+    pub(super) fn close(self) -> Result<bool, Fault> {
+        self.memory.totals.write(self.file)?;
+        Ok(self.frees)
     }
 
     pub(super) fn reserve(&mut self, asked: &Reservation) -> Result<Reserving, Fault> {
@@ -147,16 +150,16 @@ impl<'a> Book<'a> {
         asked: &Reservation,
         group: Group,
     ) -> Result<Reserving, Fault> {
-        let delta = match decision {
+        let (delta, fullest) = match decision {
             Decision::Denied(denied) => return Ok(Reserving::Denied(denied)),
-            Decision::Grant(delta) => delta,
+            Decision::Grant(delta, fullest) => (delta, fullest),
         };
         let place = self.last()? + 1;
         let row = Row::reserved(RowId::fresh(place), asked);
         columns::insert(self.file, &row)?;
         self.memory.last = Some(place);
         self.memory.totals.change(group, delta);
-        Ok(Reserving::Granted(Box::new(row)))
+        Ok(Reserving::Granted(Box::new(row), fullest))
     }
 
     fn write(&mut self, settling: Settling) -> Result<Settled, Fault> {
@@ -172,6 +175,7 @@ impl<'a> Book<'a> {
         let group = self.group(row)?;
         columns::update(self.file, row)?;
         self.memory.totals.change(group, delta);
+        self.frees |= delta.frees();
         Ok(())
     }
 

@@ -129,7 +129,7 @@ pub(super) struct GivenBack {
 impl Undo for Reserving {
     fn undo(&self) -> Option<GivenBack> {
         match self {
-            Self::Granted(row) => Some(GivenBack { id: row.id, before: None }),
+            Self::Granted(row, _) => Some(GivenBack { id: row.id, before: None }),
             Self::Denied(_) | Self::Replayed(_) => None,
         }
     }

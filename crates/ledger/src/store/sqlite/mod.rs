@@ -28,7 +28,7 @@ mod writer;
 
 use std::{
     fmt,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, atomic::AtomicUsize, mpsc as std_mpsc},
     thread,
     time::Duration,
@@ -48,8 +48,8 @@ use self::{
 };
 use super::{LedgerStore, Reserving, RowQuery, StoreFuture, StoreInfo};
 use crate::{
-    AuditReport, Durability, ErrorKind, LedgerError, Reservation, Row, RowId, RowState, Settled,
-    Settlement, StorageInfo, Total, TotalKey,
+    AuditReport, Durability, ErrorKind, Freeing, LedgerError, Reservation, Row, RowId, RowState,
+    Settled, Settlement, StorageInfo, Total, TotalKey,
 };
 
 /// How many callers may wait in the queue; the others wait for a place in it.
@@ -82,6 +82,7 @@ pub struct SqliteStore {
     storage: StorageInfo,
     waiting: Arc<AtomicUsize>,
     abandoned: Abandoned,
+    freeing: Freeing,
     /// `None` only while it is dropped.
     writer: Option<mpsc::Sender<Message>>,
     reader: Option<mpsc::Sender<Reading>>,
@@ -91,6 +92,24 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
+    /// The file that [`open`](Self::open) would use for `path`, by the environment as it is now; opens nothing.
+    ///
+    /// ```
+    /// use keywheel_ledger::SqliteStore;
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// let folder = folder.path().canonicalize().unwrap();
+    /// assert_eq!(SqliteStore::path(Some(&folder))?, folder.join("ledger.db"));
+    /// # Ok::<(), keywheel_ledger::LedgerError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) when there is no such folder, or something that is no file in the file's place.
+    pub fn path(path: Option<&Path>) -> Result<PathBuf, LedgerError> {
+        let lookup = |name: &str| std::env::var_os(name);
+        location::resolve(path, lookup, location::platform_state_folder)
+    }
+
     /// Opens the ledger in the file at `path`, or makes it if `durability` allows that, at `now`.
     ///
     /// `None` means the file that `KEYWHEEL_LEDGER` names, else `LEDGER_DB`, else
@@ -120,16 +139,18 @@ impl SqliteStore {
         let (reader, read) = mpsc::channel(READERS);
         let abandoned = Abandoned::new(writer.downgrade());
         let waiting = Arc::new(AtomicUsize::new(0));
+        let freeing = Freeing::default();
 
         let (report, opened) = oneshot::channel();
         let writing = spawn("keywheel-ledger", {
             let (abandoned, waiting) = (abandoned.clone(), Arc::clone(&waiting));
+            let freeing = freeing.clone();
             move || match open_both(&path, durability, now) {
                 // Who set the variable that named it may be somebody else.
                 Err(error) => drop(report.send(Err(error.in_file(&path)))),
                 Ok((opened, reading)) => {
                     let storage = opened.storage.clone();
-                    let writer = Writer::new(opened, abandoned, waiting);
+                    let writer = Writer::new(opened, abandoned, freeing, waiting);
                     // Nobody waits any more: the queue has ended, too, and the writer closes.
                     let _ = report.send(Ok((storage, reading)));
                     writer.run(written);
@@ -142,7 +163,7 @@ impl SqliteStore {
         let reading = spawn("keywheel-reader", move || reader::run(path, connection, read))?;
         let threads = Mutex::new([reading, writing]);
         let (writer, reader) = (Some(writer), Some(reader));
-        Ok(Self { storage, waiting, abandoned, writer, reader, interrupt, threads })
+        Ok(Self { storage, waiting, abandoned, freeing, writer, reader, interrupt, threads })
     }
 
     /// Where it lies.
@@ -197,6 +218,10 @@ impl SqliteStore {
 }
 
 impl LedgerStore for SqliteStore {
+    fn freeing(&self) -> &Freeing {
+        &self.freeing
+    }
+
     fn info(&self) -> StoreFuture<'_, StoreInfo> {
         let storage = self.storage.clone();
         self.read(|file| reader::info(file, storage))

@@ -26,7 +26,7 @@ use super::{
     stopwatch::Stopwatch,
     tx,
 };
-use crate::LedgerError;
+use crate::{Freeing, LedgerError};
 
 /// The most that goes into one transaction.
 const MOST: usize = 256;
@@ -53,11 +53,17 @@ pub(super) struct Writer {
     turn: Turn,
     presence: Presence,
     abandoned: Abandoned,
+    freeing: Freeing,
     waiting: Arc<AtomicUsize>,
 }
 
 impl Writer {
-    pub(super) fn new(opened: Opened, abandoned: Abandoned, waiting: Arc<AtomicUsize>) -> Self {
+    pub(super) fn new(
+        opened: Opened,
+        abandoned: Abandoned,
+        freeing: Freeing,
+        waiting: Arc<AtomicUsize>,
+    ) -> Self {
         let Opened { connection, turn, presence, storage } = opened;
         let path = storage.path.unwrap_or_default();
         Self {
@@ -70,6 +76,7 @@ impl Writer {
             turn,
             presence,
             abandoned,
+            freeing,
             waiting,
         }
     }
@@ -159,12 +166,21 @@ impl Writer {
             }
             book.close()
         });
-        if done.is_err() {
-            self.abandoned.put_back(abandoned);
-            // Whatever state it is in: a new connection has none, and makes us read the totals anew.
-            self.file = None;
+        match done {
+            Ok(frees) => {
+                if frees {
+                    self.freeing.tell();
+                }
+                Ok(())
+            }
+            Err(fault) => {
+                self.abandoned.put_back(abandoned);
+                // Whatever state it is in: a new connection has none, and makes us read the totals
+                // anew.
+                self.file = None;
+                Err(fault)
+            }
         }
-        done
     }
 
     /// Marks the ledger as closed in order, if nobody else has it open.
