@@ -1,0 +1,145 @@
+//! One connection: HTTP/1.1, or HTTP/2 for a client that begins with its preface.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
+
+use hyper::{
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::{net::TcpStream, time::timeout};
+
+use super::{Phase, Service, ServerLimits, Stage, stall::Stalling};
+
+/// What an HTTP/2 connection without news is asked after, so that dead ones are noticed.
+const PING_AFTER: Duration = Duration::from_secs(30);
+
+/// How all connections are spoken with.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+    limits: ServerLimits,
+}
+
+impl Rules {
+    pub(crate) fn new(limits: ServerLimits) -> Self {
+        let mut http1 = http1::Builder::new();
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.head)
+            .max_buf_size(limits.head_bytes);
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_AFTER)
+            .keep_alive_timeout(limits.head)
+            .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
+            .max_concurrent_streams(limits.streams)
+            .max_send_buf_size(64 << 10);
+        Self { http1, http2, limits }
+    }
+}
+
+/// Serves one connection to its end.
+pub(crate) async fn serve<S: Service>(
+    stream: TcpStream,
+    peer: SocketAddr,
+    service: Arc<S>,
+    rules: &Rules,
+    mut stage: Stage,
+) {
+    let speaks_http2 = tokio::select! {
+        begun = timeout(rules.limits.head, begins_as_http2(&stream)) => match begun {
+            Ok(Ok(speaks_http2)) => speaks_http2,
+            // Gone, or silent for too long.
+            Ok(Err(_)) | Err(_) => return,
+        },
+        // Nothing was asked yet.
+        () = stage.left(Phase::Serving) => return,
+    };
+    // Answers are written whole, so there is nothing to gather.
+    let _ = stream.set_nodelay(true);
+    let io = TokioIo::new(Stalling::new(stream, rules.limits.stall));
+    let service = service_fn(move |request| {
+        let service = Arc::clone(&service);
+        async move { Ok::<_, Infallible>(service.answer(request, peer).await) }
+    });
+    let ended = if speaks_http2 {
+        run(rules.http2.serve_connection(io, service), &mut stage).await
+    } else {
+        run(rules.http1.serve_connection(io, service), &mut stage).await
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, %peer, "a connection ended early");
+    }
+}
+
+/// Whether the first bytes are those of HTTP/2, which no HTTP/1 method begins with. Takes none of them.
+async fn begins_as_http2(stream: &TcpStream) -> io::Result<bool> {
+    const PREFACE: &[u8] = b"PRI ";
+    loop {
+        let mut head = [0; PREFACE.len()];
+        let seen = stream.peek(&mut head).await?;
+        if seen == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if !PREFACE.starts_with(&head[..seen]) {
+            return Ok(false);
+        }
+        if seen == PREFACE.len() {
+            return Ok(true);
+        }
+        // The socket is readable all the while, so its readiness would be a busy loop.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A connection that can be asked to end after the request under way.
+trait Graceful: Future<Output = hyper::Result<()>> {
+    fn finish(self: Pin<&mut Self>);
+}
+
+impl<I, B, S> Graceful for http1::Connection<I, S>
+where
+    S: hyper::service::HttpService<hyper::body::Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    B: hyper::body::Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<I, B, S> Graceful for http2::Connection<I, S, TokioExecutor>
+where
+    S: hyper::service::HttpService<hyper::body::Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    B: hyper::body::Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    TokioExecutor: hyper::rt::bounds::Http2ServerConnExec<S::Future, B>,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+async fn run(connection: impl Graceful, stage: &mut Stage) -> hyper::Result<()> {
+    let mut connection = pin!(connection);
+    tokio::select! {
+        ended = &mut connection => return ended,
+        () = stage.left(Phase::Serving) => {}
+    }
+    connection.as_mut().finish();
+    connection.await
+}
