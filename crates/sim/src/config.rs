@@ -56,6 +56,8 @@ pub struct SimConfig {
     pub files: FilesConfig,
     /// The smallest prompt that can be cached, in tokens. Default 1,024.
     pub cache_min_tokens: u64,
+    /// Whether bodies are compressed for those who accept it, streams event by event. Default false.
+    pub gzip: bool,
 }
 
 impl Default for SimConfig {
@@ -74,6 +76,7 @@ impl Default for SimConfig {
             outages: Vec::new(),
             files: FilesConfig::default(),
             cache_min_tokens: 1_024,
+            gzip: false,
         }
     }
 }
@@ -163,6 +166,13 @@ impl SimConfig {
     /// All that is wrong with it, at once, each fault with its place.
     pub fn from_toml(text: &str) -> Result<Self, ConfigErrors> {
         read::from_toml(text)
+    }
+
+    /// The faults of the models that have rates of their own.
+    pub(crate) fn faults_of_models(&self) -> BTreeMap<String, Faults> {
+        let own =
+            |(name, model): (&String, &ModelConfig)| Some((name.clone(), model.faults.clone()?));
+        self.models.iter().filter_map(own).collect()
     }
 
     /// Checks what types cannot: rates within 0 to 1, no key twice, names that exist.

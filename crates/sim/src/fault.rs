@@ -1,5 +1,7 @@
 //! One fault, and which request meets it.
 
+use std::collections::BTreeMap;
+
 use crate::{answer::AnswerKind, config::Faults, random};
 
 /// What goes wrong with a request. The rates stand in [`Faults`].
@@ -72,6 +74,8 @@ impl Fault {
 pub(crate) struct Draws {
     seed: u64,
     faults: Faults,
+    /// Of the models that have rates of their own.
+    of_models: BTreeMap<String, Faults>,
 }
 
 /// Which request of which bucket and day a draw is for.
@@ -86,12 +90,16 @@ pub(crate) struct DrawFor<'a> {
 }
 
 impl Draws {
-    pub(crate) const fn new(seed: u64, faults: Faults) -> Self {
-        Self { seed, faults }
+    pub(crate) const fn new(
+        seed: u64,
+        faults: Faults,
+        of_models: BTreeMap<String, Faults>,
+    ) -> Self {
+        Self { seed, faults, of_models }
     }
 
-    pub(crate) const fn faults(&self) -> &Faults {
-        &self.faults
+    pub(crate) fn faults(&self, model: &str) -> &Faults {
+        self.of_models.get(model).unwrap_or(&self.faults)
     }
 
     pub(crate) fn set_faults(&mut self, faults: Faults) {
@@ -113,7 +121,8 @@ impl Draws {
     /// refusals.
     pub(crate) fn on_refusal(&self, what: DrawFor<'_>) -> (bool, bool) {
         let mut rng = self.generator(what, b"refusal");
-        (rng.f64() < self.faults.bare_429, rng.f64() < self.faults.several_violations)
+        let faults = self.faults(what.model);
+        (rng.f64() < faults.bare_429, rng.f64() < faults.several_violations)
     }
 
     /// A generator for choices that only decorate.
@@ -131,7 +140,7 @@ impl Draws {
     fn exclusive(&self, what: DrawFor<'_>, purpose: &[u8], before_quota: bool) -> Option<Fault> {
         let drawn = self.generator(what, purpose).f64();
         let mut edge = 0.0;
-        for (fault, rate) in self.faults.exclusive() {
+        for (fault, rate) in self.faults(what.model).exclusive() {
             if fault.before_quota() != before_quota {
                 continue;
             }

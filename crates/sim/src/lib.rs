@@ -47,6 +47,7 @@ pub mod config;
 pub mod day;
 pub mod fault;
 mod files;
+mod gzip;
 mod opaque;
 mod openai;
 mod prompt;

@@ -45,7 +45,7 @@ pub struct Stats {
 }
 
 /// One quota project and model on one quota day.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct BucketDay {
     /// The quota project's name.
     pub project: String,
@@ -56,7 +56,7 @@ pub struct BucketDay {
 }
 
 /// What became of requests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Tally {
     /// Answered whole.
     pub served: u64,
@@ -148,6 +148,25 @@ impl Stats {
             sum.counted += counted;
         }
         sum
+    }
+
+    /// All of it but the keys, for those who ask over HTTP.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        #[derive(serde::Serialize)]
+        struct Entry<'a> {
+            #[serde(flatten)]
+            bucket: &'a BucketDay,
+            #[serde(flatten)]
+            tally: &'a Tally,
+        }
+        let buckets = self.buckets.iter().map(|(bucket, tally)| Entry { bucket, tally });
+        serde_json::json!({
+            "served": self.served(),
+            "refused": self.refused(),
+            "faulted": self.faulted(),
+            "strangers": self.strangers,
+            "buckets": buckets.collect::<Vec<_>>(),
+        })
     }
 
     pub(crate) fn note(

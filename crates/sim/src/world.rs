@@ -25,7 +25,7 @@ use crate::{
     config::{ConfigErrors, Face, KeyState, Limits, ProjectConfig, SimConfig, UnknownKeys},
     fault::{Draws, Fault},
     files::Files,
-    openai as openai_api,
+    gzip, openai as openai_api,
     quota::{Bucket, Rules, day_number},
     reply::{HttpReply, JSON, Outcome, SimReply},
     request::{CredentialFault, SimRequest},
@@ -141,7 +141,7 @@ impl World {
             }
         }
         Ok(Self {
-            draws: Draws::new(config.seed, config.faults.clone()),
+            draws: Draws::new(config.seed, config.faults.clone(), config.faults_of_models()),
             config,
             keys,
             buckets: Vec::new(),
@@ -160,6 +160,12 @@ impl World {
             && let Some(http) = &mut reply.http
         {
             http.without_googles_headers();
+        }
+        if self.config.gzip
+            && request.accepts_gzip()
+            && let Some(http) = &mut reply.http
+        {
+            gzip::compress(http);
         }
         reply
     }

@@ -17,6 +17,7 @@ latency_ms = [200, 800]
 chunk_pause_ms = 20
 unknown_keys = "own_project"
 cache_min_tokens = 10
+gzip = true
 
 [files]
 lifetime_hours = 1
@@ -34,6 +35,8 @@ free = { rpm = 15, tpm = 250000, rpd = 500 }
 paid = { rpm = 4000 }
 continue_after = 100
 signatures = "given"
+latency_ms = 7
+faults = { cut = 1.0 }
 
 [models."gemini-embedding-001"]
 embeds = true
@@ -68,6 +71,7 @@ fn everything_can_be_set() {
     assert_eq!(config.chunk_pause, Duration::from_millis(20));
     assert_eq!(config.unknown_keys, UnknownKeys::OwnProject);
     assert_eq!(config.cache_min_tokens, 10);
+    assert!(config.gzip);
     assert_eq!(config.files.lifetime, Duration::from_secs(3_600));
     assert_eq!(config.files.processing, Duration::from_millis(5));
     assert_eq!(config.files.chunk_bytes, 1_024);
@@ -79,6 +83,9 @@ fn everything_can_be_set() {
     assert_eq!(lite.internal_name.as_deref(), Some("gemini-3.5-flash-lite-001"));
     assert_eq!(lite.continue_after, Some(100));
     assert_eq!(lite.signatures, Signatures::Given);
+    assert_eq!(lite.latency, Some((Duration::from_millis(7), Duration::from_millis(7))));
+    let own = lite.faults.as_ref().map(|faults| faults.rates().filter(|(_, rate)| *rate > 0.0));
+    assert_eq!(own.unwrap().collect::<Vec<_>>(), [("cut", 1.0)]);
     let embedding = &config.models["gemini-embedding-001"];
     assert!(embedding.embeds);
     assert_eq!(embedding.input_token_limit, 2_048);
@@ -105,6 +112,8 @@ colour = "blue"
 [models.a]
 free = { rpm = "many", rph = 3 }
 pay = {}
+latency_ms = [9, 3]
+faults = { cut = 1.5, never = 1 }
 
 [[projects]]
 keys = [7, "two words", { key = "AQ.EXAMPLE-1", state = "sleepy" }, "AQ.EXAMPLE-1"]
@@ -141,6 +150,10 @@ reset = "often"
         "models.a.free.rpm: ",
         "models.a.free.rph: ",
         "models.a.pay: ",
+        "models.a.latency_ms: ",
+        "models.a.faults.never: ",
+        "models.a.faults.cut: ",
+        "models.a.faults: the rates",
         "projects[1].name: ",
         "projects[1].keys[1]: ",
         "projects[1].keys[2]: ",

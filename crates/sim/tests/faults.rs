@@ -4,9 +4,11 @@
 
 mod common;
 
-use common::{MODEL, at, config, generate, is_served, key, status, stream, text, world};
+use std::time::Duration;
+
+use common::{MODEL, at, config, generate, is_served, key, post, status, stream, text, world};
 use keywheel_sim::{
-    Fault, Faults, Limits, Outcome, Piece, ProjectConfig, SimConfig, SimReply, World,
+    Fault, Faults, Limits, ModelConfig, Outcome, Piece, ProjectConfig, SimConfig, SimReply, World,
 };
 
 const NOW: &str = "2026-11-30T07:00:00Z";
@@ -49,6 +51,22 @@ fn a_stream_without_sse_is_one_array_of_the_same_chunks() {
     let error: serde_json::Value =
         serde_json::from_str(&text(&faulted(Some(Fault::Overloaded), ""))).unwrap();
     assert_eq!(error[0]["error"]["code"], 503);
+}
+
+#[test]
+fn a_model_has_faults_and_latency_of_its_own() {
+    let cut = Faults { cut: 1.0, ..Faults::default() };
+    let (cut_model, slow) = ("gemini-cut", Duration::from_secs(3));
+    let model = ModelConfig::free(Limits::new()).with_faults(cut).with_latency(slow, slow);
+    let mut world = World::new(config(Limits::new()).with_model(cut_model, model)).unwrap();
+    let body = r#"{"contents":[{"parts":[{"text":"Say hello"}]}]}"#;
+    let mut outcome = |model: &str| {
+        let target = format!("/v1beta/models/{model}:streamGenerateContent?alt=sse");
+        let reply = world.handle(&post(&target, &key(1), body), at(NOW));
+        (reply.outcome, reply.latency)
+    };
+    assert_eq!(outcome(cut_model), (Outcome::Faulted(Fault::Cut), slow));
+    assert_eq!(outcome(MODEL), (Outcome::Served, Duration::ZERO));
 }
 
 #[test]
@@ -121,7 +139,7 @@ fn a_function_call_is_cut_within_its_arguments() {
         "tools":[{"functionDeclarations":[{"name":"weather","parameters":{
             "type":"OBJECT","properties":{"city":{"type":"STRING"}}}}]}]}"#;
     let path = format!("/v1beta/models/{MODEL}:streamGenerateContent?alt=sse");
-    let request = common::post(&path, &key(1), body);
+    let request = post(&path, &key(1), body);
     let whole = text(&world.handle(&request, at(NOW)));
     world.force(Fault::CutCall, 1);
     let cut = text(&world.handle(&request, at(NOW)));
@@ -190,7 +208,7 @@ fn rates_come_out_as_set() {
 fn a_buckets_faults_do_not_depend_on_other_traffic() {
     let faults = Faults { overloaded: 0.3, ..Faults::default() };
     let config = SimConfig::new()
-        .with_model(MODEL, keywheel_sim::ModelConfig::free(Limits::new().rpm(10)))
+        .with_model(MODEL, ModelConfig::free(Limits::new().rpm(10)))
         .with_project(ProjectConfig::new("alpha").with_key(key(1)))
         .with_project(ProjectConfig::new("beta").with_key(key(2)))
         .with_faults(faults);

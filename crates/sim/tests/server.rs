@@ -4,9 +4,14 @@
 
 mod common;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::{ErrorKind, Read as _},
+    sync::Arc,
+    time::Duration,
+};
 
 use common::{MODEL, at, config, key};
+use flate2::read::GzDecoder;
 use futures_util::{FutureExt as _, StreamExt as _};
 use http::{HeaderMap, Method};
 use keywheel_core::{ManualClock, SystemClock};
@@ -42,6 +47,50 @@ async fn a_stream_comes_over_a_socket_with_its_type() {
     let reply = ask(&sim, "streamGenerateContent?alt=sse").await.unwrap();
     assert_eq!(reply.headers()["content-type"], "text/event-stream");
     assert!(reply.text().await.unwrap().contains("finishReason"));
+}
+
+#[tokio::test]
+async fn a_stream_is_compressed_event_by_event_for_those_who_accept_it() {
+    let mut config = config(Limits::new());
+    (config.gzip, config.chunk_pause) = (true, Duration::from_secs(3_600));
+    let sim = SimServer::start(config, Arc::new(SystemClock)).await.unwrap();
+    let request = reqwest::Client::new()
+        .post(format!("{}/v1beta/models/{MODEL}:streamGenerateContent?alt=sse", sim.base_url()))
+        .header("x-goog-api-key", key(1).expose())
+        .header("accept-encoding", "deflate, gzip;q=1.0")
+        .body(r#"{"contents":[{"parts":[{"text":"Say hello"}]}]}"#);
+    let reply = request.send().await.unwrap();
+    assert_eq!(reply.headers()["content-encoding"], "gzip");
+    // The rest comes in an hour.
+    let bytes = reply.bytes_stream().next().await.unwrap().unwrap();
+    let mut first = String::new();
+    let end = GzDecoder::new(&bytes[..]).read_to_string(&mut first).unwrap_err();
+    assert_eq!(end.kind(), ErrorKind::UnexpectedEof);
+    assert!(first.starts_with("data: {") && first.ends_with("\r\n\r\n"), "{first}");
+}
+
+#[tokio::test]
+async fn others_get_the_same_bytes_as_they_are() {
+    let mut compressing = config(Limits::new());
+    compressing.gzip = true;
+    let sim = SimServer::start(compressing, Arc::new(SystemClock)).await.unwrap();
+    let reply = ask(&sim, "generateContent").await.unwrap();
+    assert!(!reply.headers().contains_key("content-encoding"));
+    assert!(reply.text().await.unwrap().contains("finishReason"));
+}
+
+#[tokio::test]
+async fn what_was_counted_is_told_without_a_key() {
+    let sim = server(Limits::new().rpd(1)).await;
+    for _ in 0..3 {
+        ask(&sim, "generateContent").await.unwrap();
+    }
+    let reply = reqwest::get(format!("{}/stats", sim.base_url())).await.unwrap();
+    let told: serde_json::Value = serde_json::from_str(&reply.text().await.unwrap()).unwrap();
+    assert_eq!((&told["served"], &told["refused"]), (&1.into(), &2.into()), "{told}");
+    let bucket = &told["buckets"][0];
+    assert_eq!((&bucket["project"], &bucket["model"]), (&"alpha".into(), &MODEL.into()));
+    assert_eq!((&bucket["counted"], &bucket["over_day"]), (&1.into(), &2.into()));
 }
 
 #[tokio::test]

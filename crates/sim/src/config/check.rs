@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{ProjectConfig, SimConfig};
+use super::{Faults, ProjectConfig, SimConfig};
 
 pub(super) fn faults(config: &SimConfig) -> Vec<String> {
     let mut faults = Vec::new();
@@ -12,7 +12,15 @@ pub(super) fn faults(config: &SimConfig) -> Vec<String> {
     if config.latency.0 > config.latency.1 {
         faults.push("latency_ms: begins after its end".into());
     }
-    rates(config, &mut faults);
+    rates(&config.faults, "faults", &mut faults);
+    for (name, model) in &config.models {
+        if model.latency.is_some_and(|(from, to)| from > to) {
+            faults.push(format!("models.{name}.latency_ms: begins after its end"));
+        }
+        if let Some(own) = &model.faults {
+            rates(own, &format!("models.{name}.faults"), &mut faults);
+        }
+    }
     for (i, outage) in config.outages.iter().enumerate() {
         let place = format!("outages[{}]", i + 1);
         if !config.models.contains_key(&outage.model) {
@@ -40,17 +48,17 @@ pub(super) fn faults(config: &SimConfig) -> Vec<String> {
     faults
 }
 
-fn rates(config: &SimConfig, faults: &mut Vec<String>) {
-    let mut rates = config.faults.clone();
-    for (name, rate) in rates.named() {
-        if !(0.0..=1.0).contains(rate) {
-            faults.push(format!("faults.{name}: {rate} is not between 0 and 1"));
+fn rates(rates: &Faults, place: &str, faults: &mut Vec<String>) {
+    for (name, rate) in rates.rates() {
+        if !(0.0..=1.0).contains(&rate) {
+            faults.push(format!("{place}.{name}: {rate} is not between 0 and 1"));
         }
     }
-    let sum: f64 = config.faults.exclusive().iter().map(|(_, rate)| rate).sum();
+    let sum: f64 = rates.exclusive().iter().map(|(_, rate)| rate).sum();
     // A little over 1 is the rounding of rates that add up to it.
     if sum > 1.0 + 1e-9 {
-        faults.push(format!("faults: the rates of faults that exclude each other add up to {sum}"));
+        faults
+            .push(format!("{place}: the rates of faults that exclude each other add up to {sum}"));
     }
 }
 

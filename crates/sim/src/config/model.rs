@@ -1,6 +1,8 @@
 //! What a model is like.
 
-use super::Limits;
+use std::time::Duration;
+
+use super::{Faults, Limits};
 
 /// One model.
 ///
@@ -20,7 +22,7 @@ use super::Limits;
 /// let config = SimConfig::new().with_model("gemini-x-lite", small).with_model("gemini-x", large);
 /// assert!(config.with_model("gemini-embedding-x", vectors).check().is_ok());
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
     /// The name that refusals use, often another than the one asked for. Default the same.
     pub internal_name: Option<String>,
@@ -41,6 +43,10 @@ pub struct ModelConfig {
     pub continue_after: Option<u64>,
     /// Whether function calls are signed, and have to come back so. Default [`Signatures::ByName`].
     pub signatures: Signatures,
+    /// What goes wrong with this model, in place of the world's rates. Default as the world's.
+    pub faults: Option<Faults>,
+    /// How long its answers take, in place of the world's latency. Default as the world's.
+    pub latency: Option<(Duration, Duration)>,
 }
 
 impl ModelConfig {
@@ -57,6 +63,8 @@ impl ModelConfig {
             dimensions: 768,
             continue_after: None,
             signatures: Signatures::ByName,
+            faults: None,
+            latency: None,
         }
     }
 
@@ -100,6 +108,33 @@ impl ModelConfig {
     #[must_use]
     pub const fn with_signatures(mut self, signatures: Signatures) -> Self {
         self.signatures = signatures;
+        self
+    }
+
+    /// Gives it faults of its own: a model that fails always stands beside one that never does.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keywheel_sim::{Faults, Limits, ModelConfig, SimConfig};
+    ///
+    /// let cut = Faults { cut: 1.0, ..Faults::default() };
+    /// let slow = Duration::from_secs(5);
+    /// let config = SimConfig::new()
+    ///     .with_model("gemini-x", ModelConfig::free(Limits::new()))
+    ///     .with_model("gemini-cut", ModelConfig::free(Limits::new()).with_faults(cut))
+    ///     .with_model("gemini-slow", ModelConfig::free(Limits::new()).with_latency(slow, slow));
+    /// assert!(config.check().is_ok());
+    /// ```
+    #[must_use]
+    pub fn with_faults(mut self, faults: Faults) -> Self {
+        self.faults = Some(faults);
+        self
+    }
+
+    /// Sets how long its answers take: evenly drawn from `from` to `to`.
+    #[must_use]
+    pub const fn with_latency(mut self, from: Duration, to: Duration) -> Self {
+        self.latency = Some((from, to));
         self
     }
 }

@@ -49,12 +49,8 @@ fn config(mut at: Section<'_>) -> SimConfig {
     at.set("windows", &mut config.windows);
     at.set("day_hint", &mut config.day_hint);
     at.set("unknown_keys", &mut config.unknown_keys);
-    if let Some(ms) = at.take::<Latency>("latency_ms") {
-        let (from, to) = match ms {
-            Latency::Always(ms) => (ms, ms),
-            Latency::Between([from, to]) => (from, to),
-        };
-        config.latency = (Duration::from_millis(from), Duration::from_millis(to));
+    if let Some(latency) = at.take::<Latency>("latency_ms") {
+        config.latency = latency.range();
     }
     if let Some(ms) = at.take("chunk_pause_ms") {
         config.chunk_pause = Duration::from_millis(ms);
@@ -75,6 +71,7 @@ fn config(mut at: Section<'_>) -> SimConfig {
         config.outages.extend(outage);
     }
     at.set("cache_min_tokens", &mut config.cache_min_tokens);
+    at.set("gzip", &mut config.gzip);
     if let Some(section) = at.section("files") {
         config.files = files(at.open(section, "files"));
     }
@@ -112,6 +109,16 @@ enum Latency {
     Between([u64; 2]),
 }
 
+impl Latency {
+    fn range(self) -> (Duration, Duration) {
+        let (from, to) = match self {
+            Self::Always(ms) => (ms, ms),
+            Self::Between([from, to]) => (from, to),
+        };
+        (Duration::from_millis(from), Duration::from_millis(to))
+    }
+}
+
 fn model(mut at: Section<'_>) -> ModelConfig {
     let mut model = ModelConfig::free(Limits::new());
     at.set("embeds", &mut model.embeds);
@@ -124,6 +131,10 @@ fn model(mut at: Section<'_>) -> ModelConfig {
     at.set("dimensions", &mut model.dimensions);
     model.continue_after = at.take("continue_after");
     at.set("signatures", &mut model.signatures);
+    model.latency = at.take::<Latency>("latency_ms").map(Latency::range);
+    if let Some(section) = at.section("faults") {
+        model.faults = Some(rates(at.open(section, "faults")));
+    }
     for (name, target) in [("free", &mut model.free), ("paid", &mut model.paid)] {
         if let Some(section) = at.section(name) {
             *target = limits(at.open(section, name));

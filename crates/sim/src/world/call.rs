@@ -71,9 +71,9 @@ impl World {
 
         let mut rng = self.draws.generator(arrival, b"delivery");
         let answered = http.as_ref().is_some_and(|http| http.status == 200);
-        let latency = between(&mut rng, self.config.latency) / if answered { 1 } else { 10 };
+        let latency = between(&mut rng, self.latency(call.model)) / if answered { 1 } else { 10 };
         if let Some(http) = &mut http
-            && rng.f64() < self.draws.faults().split
+            && rng.f64() < self.draws.faults(call.model).split
         {
             http.split(&mut rng);
         }
@@ -142,6 +142,11 @@ impl World {
             fault = Some(Fault::Overloaded);
         }
         self.counted(call, &model, &asked, fault, ask.requests, now)
+    }
+
+    fn latency(&self, model: &str) -> (Duration, Duration) {
+        let of_model = self.config.models.get(model).and_then(|model| model.latency);
+        of_model.unwrap_or(self.config.latency)
     }
 
     /// Looks up what a prompt only names.

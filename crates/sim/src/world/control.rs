@@ -34,7 +34,7 @@ impl World {
         true
     }
 
-    /// Changes what goes wrong, and how often.
+    /// Changes what goes wrong, and how often, with the models that have no rates of their own.
     pub fn set_faults(&mut self, faults: Faults) {
         self.draws.set_faults(faults.clone());
         self.config.faults = faults;
