@@ -1,3 +1,74 @@
 //! The program `keywheel`.
+//!
+//! | to know | look in |
+//! |---|---|
+//! | which commands there are, and what they take | `args` |
+//! | what each does | `commands`, one file each |
+//! | where settings, keys and files are found | `settings` |
+//! | what goes to stdout and stderr, as text and as JSON | `output` |
+//! | what ends how | `exit`, `fault` |
 
-fn main() {}
+mod args;
+mod commands;
+mod exit;
+mod fault;
+mod moment;
+mod output;
+mod settings;
+mod sources;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use tokio::runtime::{Builder, Runtime};
+use tracing_subscriber::EnvFilter;
+
+use self::{
+    args::{Cli, Command},
+    exit::Exit,
+    fault::Fault,
+};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log(&cli.command);
+    let ended = runtime(&cli.command).and_then(|runtime| {
+        let ended = runtime.block_on(commands::run(cli));
+        // A prompt that waits on standard input, say, is not worth waiting for.
+        runtime.shutdown_background();
+        ended
+    });
+    match ended {
+        Ok(exit) => exit.into(),
+        Err(fault) if fault.is_reader_gone() => Exit::Fine.into(),
+        Err(fault) => {
+            eprintln!("keywheel: {fault}");
+            fault.exit().into()
+        }
+    }
+}
+
+/// All cores for the gateway; one is enough to ask a question.
+fn runtime(command: &Command) -> Result<Runtime, Fault> {
+    let mut builder = match command {
+        Command::Serve(_) => Builder::new_multi_thread(),
+        _ => Builder::new_current_thread(),
+    };
+    Ok(builder.enable_all().build()?)
+}
+
+/// Logs to standard error: what goes wrong, and for `serve` what happens. `RUST_LOG` says otherwise.
+fn log(command: &Command) {
+    let default = match command {
+        Command::Serve(_) => "warn,keywheel=info,keywheel_gateway=info",
+        // The commands say themselves what the libraries would warn of.
+        _ => "error",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(output::stderr_is_colored())
+        .with_target(false)
+        .with_env_filter(filter);
+    subscriber.init();
+}

@@ -1,0 +1,11 @@
+//! `keywheel init`: makes running gateways read keys and projects again.
+
+use crate::{exit::Exit, fault::Fault};
+
+/// What `init` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: &Args, _: Option<&std::path::Path>) -> Result<Exit, Fault> {
+    Err(Fault::new(Exit::Fault, "not built yet"))
+}
