@@ -249,6 +249,19 @@ impl GeminiBuilder {
         self.state(StateLocation::File(path.into()))
     }
 
+    /// The file that the pool's state will be kept in, by the environment as it is now; opens nothing. `None`: in
+    /// memory, or nowhere.
+    ///
+    /// ```
+    /// use keywheel::{Gemini, StateLocation};
+    ///
+    /// assert_eq!(Gemini::builder().state(StateLocation::None).state_path(), None);
+    /// ```
+    #[must_use]
+    pub fn state_path(&self) -> Option<PathBuf> {
+        self.pool_builder.location().path()
+    }
+
     /// Limits known beforehand, for `model` (`*` for every model). Defaults to none: they are learned.
     pub fn limits(mut self, model: &str, limits: Limits) -> Self {
         let model = model.strip_prefix(COLLECTION).unwrap_or(model);

@@ -73,7 +73,7 @@ impl Gemini {
 pub(crate) struct KeysFrom {
     place: Place,
     /// What is in use, so that what has not changed is left alone.
-    last: Mutex<Vec<KeySpec>>,
+    pub(crate) last: Mutex<Vec<KeySpec>>,
 }
 
 /// A place that keys are read from.

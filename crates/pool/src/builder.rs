@@ -78,6 +78,19 @@ impl PoolBuilder {
         Self { location, ..self }
     }
 
+    /// Where state will be kept.
+    ///
+    /// ```
+    /// use keywheel_pool::{Pool, StateLocation};
+    ///
+    /// let builder = Pool::builder().state(StateLocation::None);
+    /// assert!(matches!(builder.location(), StateLocation::None));
+    /// ```
+    #[must_use]
+    pub const fn location(&self) -> &StateLocation {
+        &self.location
+    }
+
     /// Limits for a model: an exact name, `prefix*`, or `*` for any. The most specific one wins, dimension by
     /// dimension. Defaults to none: limits are learned.
     ///

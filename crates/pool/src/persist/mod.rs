@@ -74,6 +74,26 @@ pub enum StateLocation {
     None,
 }
 
+impl StateLocation {
+    /// The file that it means, by the environment as it is now; opens nothing. `None`: memory,
+    /// nowhere, or nothing that could be a file.
+    ///
+    /// ```
+    /// use keywheel_pool::StateLocation;
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// let folder = folder.path().canonicalize().unwrap();
+    /// let location = StateLocation::File(folder.clone());
+    /// assert_eq!(location.path(), Some(folder.join("pool.json")));
+    /// assert_eq!(StateLocation::None.path(), None);
+    /// ```
+    #[must_use]
+    pub fn path(&self) -> Option<PathBuf> {
+        let lookup = |name: &str| std::env::var_os(name);
+        location::resolve(self, lookup, location::platform_state_folder).ok().flatten()
+    }
+}
+
 /// Something about the state file that its owner should know. `Display` says it in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
