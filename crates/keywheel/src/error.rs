@@ -367,7 +367,10 @@ pub struct Rejected {
     pub cause: Cause,
     /// The whole verdict, evidence included.
     pub verdict: Verdict,
-    /// The body as it came, but for keys.
+    /// The headers as they came, but for those that repeat a key, and for the length and the encoding that the body
+    /// had on the wire.
+    pub headers: http::HeaderMap,
+    /// The body as it came, but for keys and the encoding.
     pub body: String,
 }
 

@@ -442,6 +442,7 @@ impl Gemini {
         CallOptions {
             deadline,
             stream_end,
+            patience: None,
             allow_paid: false,
             owner: None,
             fallback,

@@ -77,6 +77,10 @@ pub struct FrameTooLarge {
 /// ```
 pub struct SseDecoder {
     buf: BytesMut,
+    /// So many bytes came, those in `buf` included.
+    pushed: u64,
+    /// Where the event began whose lines are being read.
+    began: u64,
     /// How far `buf` has been searched without finding an end.
     scanned: usize,
     limit: usize,
@@ -133,6 +137,8 @@ impl SseDecoder {
     pub fn new() -> Self {
         Self {
             buf: BytesMut::new(),
+            pushed: 0,
+            began: 0,
             scanned: 0,
             limit: DEFAULT_FRAME_LIMIT,
             mode: Mode::Lines,
@@ -164,12 +170,35 @@ impl SseDecoder {
     pub fn push(&mut self, chunk: &[u8]) {
         if !self.failed && !self.ended {
             self.buf.extend_from_slice(chunk);
+            self.pushed += chunk.len() as u64;
         }
     }
 
     /// Says that the stream has ended: what is left comes out as the last frame.
     pub const fn finish(&mut self) {
         self.ended = true;
+    }
+
+    /// How many bytes of the stream are behind it: they belong to no frame that is still to come.
+    ///
+    /// Whoever hands a stream on as it came can stop in front of a frame.
+    ///
+    /// ```
+    /// use keywheel_provider::sse::SseDecoder;
+    ///
+    /// let mut decoder = SseDecoder::new();
+    /// decoder.push(b"data: {}\r\n\r\ndata: {\"error\"");
+    /// assert!(decoder.next_frame().unwrap().is_some());
+    /// assert_eq!(decoder.passed(), 12);
+    /// assert!(decoder.next_frame().unwrap().is_none());
+    /// assert_eq!(decoder.passed(), 12, "the error is still to come");
+    /// ```
+    #[must_use]
+    pub fn passed(&self) -> u64 {
+        if self.data.is_some() || self.event.is_some() {
+            return self.began;
+        }
+        self.at()
     }
 
     /// The next frame that is complete. `None` until more is pushed.
@@ -185,6 +214,11 @@ impl SseDecoder {
             *self = Self { failed: true, ..Self::new().with_limit(self.limit) };
         }
         frame
+    }
+
+    /// Where `buf` begins in the stream.
+    fn at(&self) -> u64 {
+        self.pushed - self.buf.len() as u64
     }
 
     fn advance(&mut self) -> Result<Option<Frame>, FrameTooLarge> {
@@ -248,11 +282,16 @@ impl SseDecoder {
         self.after_cr = self.buf[length] == b'\r';
         if length == 0 {
             self.buf.advance(1);
+            if self.after_cr && self.buf.first() == Some(&b'\n') {
+                self.buf.advance(1);
+                self.after_cr = false;
+            }
             return match self.dispatch() {
                 Step::NeedMore => Step::Again,
                 frame => frame,
             };
         }
+        self.begin();
         let line = self.buf.split_to(length).freeze();
         self.buf.advance(1);
         self.take_field(&line)
@@ -260,11 +299,19 @@ impl SseDecoder {
 
     /// The end of the stream ends a line and an event as well.
     fn last_line(&mut self) -> Step {
+        self.begin();
         let line = self.buf.split().freeze();
         self.scanned = 0;
         match self.take_field(&line) {
             Step::TooLarge => Step::TooLarge,
             _ => self.dispatch(),
+        }
+    }
+
+    /// A line begins here, and with it an event, unless one has begun already.
+    fn begin(&mut self) {
+        if self.data.is_none() && self.event.is_none() {
+            self.began = self.at();
         }
     }
 

@@ -3,6 +3,10 @@
 use std::borrow::Cow;
 
 use chrono::{DateTime, Utc};
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{CONTENT_ENCODING, CONTENT_LENGTH},
+};
 use keywheel_core::{ApiKey, Cause, Effect, Scope, scrub::scrub};
 use keywheel_pool::Ask;
 use keywheel_provider::classify::{Asked, Dialect, Kind, Reply, Verdict, classify};
@@ -14,6 +18,8 @@ use super::work::is_route;
 pub(crate) struct Refused {
     pub(crate) cause: Cause,
     pub(crate) verdict: Verdict,
+    /// Those of the reply.
+    pub(crate) headers: HeaderMap,
 }
 
 /// What `reply` to `ask` means; `None` when it claims success.
@@ -38,7 +44,7 @@ pub(crate) fn judge(
         verdict.effects.retain(|effect| effect.cause != Cause::ModelNotFound);
     }
     take_out(key, &mut verdict);
-    Some(Refused { cause, verdict })
+    Some(Refused { cause, verdict, headers: without(key, reply.headers) })
 }
 
 /// What a request of `estimated` tokens asks for at the very least.
@@ -55,6 +61,25 @@ const fn concern_the_bucket(effect: &mut Effect) {
     if matches!(effect.scope, Scope::Tool) {
         *effect = Effect::new(Scope::Bucket, Cause::UnspecifiedQuota, effect.wait);
     }
+}
+
+/// The headers, but for those that repeat the key, and for what the body was on the wire: it is kept as text.
+fn without(key: &ApiKey, headers: &HeaderMap) -> HeaderMap {
+    let mut headers = headers.clone();
+    headers.remove(CONTENT_LENGTH);
+    headers.remove(CONTENT_ENCODING);
+    let repeats = |value: &HeaderValue| match value.to_str() {
+        Ok(text) => matches!(scrub(text, &[key]), Cow::Owned(_)),
+        Err(_) => {
+            value.as_bytes().windows(key.expose().len()).any(|w| w == key.expose().as_bytes())
+        }
+    };
+    let telling: Vec<HeaderName> =
+        headers.iter().filter(|(_, value)| repeats(value)).map(|(name, _)| name.clone()).collect();
+    for name in telling {
+        headers.remove(name);
+    }
+    headers
 }
 
 fn take_out(key: &ApiKey, verdict: &mut Verdict) {

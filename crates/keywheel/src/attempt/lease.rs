@@ -1,6 +1,6 @@
 //! Which model is asked next, and by whose key: the first of the chain that can serve now, or the soonest.
 
-use std::{future::poll_fn, pin::pin, task::Poll};
+use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
 use chrono::{DateTime, Utc};
 use futures_util::{FutureExt as _, future::BoxFuture};
@@ -21,9 +21,12 @@ impl Run<'_> {
     /// A key for one of the models, and the breaker's leave to send. What is returned is to be sent at once.
     pub(super) async fn lease(&mut self) -> Result<(Lease, Pass), Error> {
         let begun_ms = self.inner.clock.unix_ms();
+        self.key_by_ms = self.patience.map(|patience| after_ms(begun_ms, patience));
         let leased = self.lease_by_any().await;
         let waited_ms = self.inner.clock.unix_ms().saturating_sub(begun_ms);
         self.waited_ms = u64::try_from(waited_ms).unwrap_or(0);
+        let waited = Duration::from_millis(self.waited_ms);
+        self.patience = self.patience.map(|patience| patience.saturating_sub(waited));
         self.inner.counters.waited(self.waited_ms);
         leased
     }
@@ -206,10 +209,7 @@ impl Run<'_> {
         let latest_ms = self.deadline_ms.map(|deadline_ms| {
             self.inner.paces.latest_start_ms(&self.chain[index].ask.model, now_ms, deadline_ms)
         });
-        match (latest_ms, until_ms) {
-            (Some(latest_ms), Some(until_ms)) => Some(latest_ms.min(until_ms)),
-            (latest_ms, until_ms) => latest_ms.or(until_ms),
-        }
+        [latest_ms, until_ms, self.key_by_ms].into_iter().flatten().min()
     }
 
     /// Tells whoever wants to know that this call waits, if there is a moment within its time.

@@ -24,13 +24,15 @@ mod outcome;
 mod pace;
 mod plan;
 mod refused;
+mod relay;
 mod reserve;
 mod size;
 mod soonest;
 mod stream;
+mod unzip;
 pub(crate) mod work;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use keywheel_core::{LimitSeen, Tier, Usage};
 use keywheel_pool::{Ask, Lease, Refusal};
@@ -44,6 +46,7 @@ pub(crate) use self::{
     budget::{Budget, SharedBudget},
     generate::{generate, stream},
     pace::Paces,
+    relay::{Expected, Passing, glance, relay},
     size::Facts,
     soonest::{next_available, until_available},
 };
@@ -58,6 +61,7 @@ pub use self::{
     chain::{SkipReason, Skipped},
     outcome::refusal,
     plan::RetryConfig,
+    relay::RelayBody,
     size::ModelFacts,
     stream::GeminiStream,
 };
@@ -152,6 +156,10 @@ struct Run<'a> {
     pays: bool,
     /// How long the last key was waited for.
     waited_ms: u64,
+    /// How much longer keys may be waited for.
+    patience: Option<Duration>,
+    /// Until when the next key may be waited for.
+    key_by_ms: Option<i64>,
     span: AttemptSpan,
     /// What the ledger is told.
     tab: Tab,
@@ -189,6 +197,8 @@ impl<'a> Run<'a> {
             met_failure: false,
             pays: false,
             waited_ms: 0,
+            patience: options.patience,
+            key_by_ms: None,
             span: AttemptSpan::none(),
             tab: Tab::open(&inner.purse, &options.payer),
             passed_over: Vec::new(),
@@ -333,6 +343,7 @@ impl<'a> Run<'a> {
         let (status, headers) = (response.status, response.headers.clone());
         // An error that was torn off is still judged by what is there: the status.
         let body = response.bytes(MAX_ERROR).await.unwrap_or_default();
+        let body = unzip::whole(&headers, body, MAX_ERROR);
         let brought = match sight.refused(status, &headers, &body) {
             Some(refused) => Brought::Refused { status, body, refused },
             None => {

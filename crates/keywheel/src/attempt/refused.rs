@@ -49,7 +49,7 @@ impl Run<'_> {
         let (told, spent, mut next) = decide(&refused);
         slip.is(spent, None);
         self.tab.owe(slip);
-        let Refused { mut cause, verdict } = refused;
+        let Refused { mut cause, verdict, headers } = refused;
         self.note(&lease, Some(status), Some(verdict.kind), &verdict.message);
         self.inner.counters.refused(cause);
         pass.tell(match next {
@@ -90,7 +90,7 @@ impl Run<'_> {
         }
         let rejected = || {
             let body = scrub(&String::from_utf8_lossy(body), &[&key]).into_owned();
-            Box::new(Rejected { status, cause, verdict, body })
+            Box::new(Rejected { status, cause, verdict, headers, body })
         };
         match next {
             Next::OtherKey if held => Ok(()),

@@ -10,6 +10,7 @@ pub(crate) mod owner;
 mod pages;
 mod pending;
 pub mod raw;
+mod relay;
 mod simple;
 
 use std::time::Duration;

@@ -4,7 +4,7 @@ use std::{future::Future, pin::pin, sync::Arc};
 
 use futures_util::future::{BoxFuture, Either, select};
 use keywheel_core::{Clock, Usage};
-use keywheel_ledger::{Actual, Hold, Ledger, Outcome, RowId};
+use keywheel_ledger::{Actual, Hold, Ledger, LimitStanding, Outcome, RowId};
 
 use super::{Spent, tab::CallTag};
 use crate::time::sleep;
@@ -72,6 +72,11 @@ impl Slip {
                 tracing::warn!(%error, "an attempt could not be settled; the sweep charges its estimate");
             }
         }
+    }
+
+    /// The tightest of the limits that apply, after this reservation.
+    pub(crate) fn standing(&self) -> Option<LimitStanding> {
+        self.held.as_ref()?.hold.standing().cloned()
     }
 
     /// `future`, with the ledger told now and then that it is under way.

@@ -14,6 +14,8 @@ use crate::{
 pub(crate) struct CallOptions {
     pub(crate) deadline: Option<Duration>,
     pub(crate) stream_end: Option<Duration>,
+    /// How long it may wait for keys in all.
+    pub(crate) patience: Option<Duration>,
     pub(crate) allow_paid: bool,
     /// The one quota project that can serve, since what the request names is its own.
     pub(crate) owner: Option<Arc<str>>,

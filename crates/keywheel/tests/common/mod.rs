@@ -7,6 +7,7 @@ pub(crate) mod bodies;
 #[cfg(feature = "ledger")]
 pub(crate) mod ledger;
 pub(crate) mod log;
+pub(crate) mod relay;
 pub(crate) mod sim;
 
 use std::{
@@ -107,6 +108,10 @@ impl Rig {
     /// Runs `future` to its end, moving the clock whenever nothing else can go on.
     pub(crate) fn run<F: IntoFuture>(&self, future: F) -> F::Output {
         run(&self.clock, future)
+    }
+
+    pub(crate) fn now(&self) -> DateTime<Utc> {
+        self.clock.now()
     }
 
     /// Which keys were sent, oldest first.

@@ -277,3 +277,31 @@ proptest! {
         prop_assert_eq!(decode(stream.chunks(1)), whole);
     }
 }
+
+proptest! {
+    /// Whoever hands on what is behind the decoder has handed on the frames that came out of it, and no part of the
+    /// next one.
+    #[test]
+    fn what_is_behind_the_decoder_holds_the_frames_that_came_out_and_nothing_of_the_next(
+        stream in prop::sample::select(STREAMS),
+        at in any::<prop::sample::Index>(),
+    ) {
+        let cut = at.index(stream.len() + 1);
+        let mut decoder = SseDecoder::new();
+        decoder.push(&stream.as_bytes()[..cut]);
+        let (mut frames, mut last) = (Vec::new(), 0);
+        while let Some(frame) = decoder.next_frame().unwrap() {
+            frames.push(frame);
+            prop_assert!(decoder.passed() >= last);
+            last = decoder.passed();
+        }
+        let passed = usize::try_from(decoder.passed()).unwrap();
+        prop_assert!(passed <= cut);
+        let mut before = SseDecoder::new();
+        before.push(&stream.as_bytes()[..passed]);
+        let again: Vec<_> = std::iter::from_fn(|| before.next_frame().unwrap()).collect();
+        prop_assert_eq!(&again, &frames);
+        before.finish();
+        prop_assert_eq!(before.next_frame(), Ok(None), "a part of the next frame is in it");
+    }
+}

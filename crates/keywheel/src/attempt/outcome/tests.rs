@@ -22,7 +22,7 @@ fn refused(cause: Cause, scope: Scope, wait: Wait) -> Refused {
         fix: None,
         evidence: Vec::new(),
     };
-    Refused { cause, verdict }
+    Refused { cause, verdict, headers: HeaderMap::new() }
 }
 
 /// The published corpus: every case's id, the verdict on it, and what the corpus expects to be done.
@@ -54,7 +54,7 @@ fn corpus() -> Vec<(String, Refused, String)> {
             let Kind::Refused(cause) = verdict.kind else { return None };
             let id = case["id"].as_str().unwrap().to_owned();
             let retry = case["expected"]["retry"].as_str().unwrap().to_owned();
-            Some((id, Refused { cause, verdict }, retry))
+            Some((id, Refused { cause, verdict, headers: HeaderMap::new() }, retry))
         })
         .collect()
 }

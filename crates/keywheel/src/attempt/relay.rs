@@ -1,0 +1,203 @@
+//! A call whose reply is handed on as it comes: through the same loop as every other, up to its first bytes.
+//!
+//! | to know | look in |
+//! |---|---|
+//! | what is read on the side: usage, errors, the reason for the end | `watch`, by `glance` |
+//! | how much is looked at before anything is handed out, and what is kept back | `reading` |
+//! | what becomes of key, ledger and breaker when it ends, breaks or is dropped | `body` |
+
+mod body;
+mod glance;
+mod reading;
+mod watch;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use keywheel_core::Usage;
+use keywheel_pool::Ask;
+use keywheel_provider::{
+    Sent, WireResponse,
+    upstream::{Call, CallError, Upstream},
+};
+
+pub use self::body::RelayBody;
+pub(crate) use self::watch::Expected;
+use self::{
+    body::Live,
+    reading::{Broke, Reading},
+    watch::{Fault, Watch},
+};
+use super::{
+    Run, Skipped,
+    work::{Brought, Sight, Work},
+};
+use crate::{
+    Attempt, Error,
+    charging::Bill,
+    gemini::{CallOptions, Inner},
+    observe::CallSpan,
+    time::sleep,
+};
+
+/// How long the first frame of a stream is waited for before the reply is handed out unseen.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A raw call, ready to be sent.
+pub(crate) struct Passing<C> {
+    /// What it draws on where no other model takes over.
+    pub(crate) ask: Ask,
+    /// What it may cost; `None`: nothing.
+    pub(crate) bill: Option<Bill>,
+    /// That is what it costs, whatever its reply says.
+    pub(crate) is_fixed: bool,
+    /// May be done twice.
+    pub(crate) is_repeatable: bool,
+    pub(crate) may_change_model: bool,
+    pub(crate) expected: Expected,
+    /// OpenTelemetry's name of what it does.
+    pub(crate) operation: Arc<str>,
+    /// What is sent to ask a model.
+    pub(crate) call: C,
+}
+
+/// A reply on its way, and the account of how it came about.
+pub(crate) struct Passed {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: RelayBody,
+    /// The bucket that was drawn on: a model's or a route's.
+    pub(crate) bucket: Arc<str>,
+    pub(crate) key_label: String,
+    pub(crate) quota_project: String,
+    pub(crate) attempts: Vec<Attempt>,
+    pub(crate) skipped: Vec<Skipped>,
+    #[cfg(feature = "ledger")]
+    pub(crate) standing: Option<keywheel_ledger::LimitStanding>,
+}
+
+/// What a whole body says it has cost.
+///
+/// # Errors
+/// It is an error under a status that claims success, as it stands there.
+pub(crate) fn glance(
+    expected: Expected,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<Option<Usage>, Bytes> {
+    let mut watch = Watch::new(expected, headers);
+    match watch.push(body).and_then(|()| watch.finish()) {
+        // What comes after an answer has begun takes nothing back.
+        Err(Fault::Refused(error)) if watch.frames_read() == 0 => Err(error),
+        _ => Ok(watch.usage()),
+    }
+}
+
+/// Sends, and hands the reply on once its beginning is no error.
+pub(crate) async fn relay<C>(
+    inner: Arc<Inner>,
+    model: Arc<str>,
+    work: Passing<C>,
+    options: CallOptions,
+) -> Result<Passed, Error>
+where
+    C: Fn(&str) -> Result<Call, CallError> + Send + Sync,
+{
+    inner.counters.called();
+    let span = CallSpan::new(&inner, &work.operation, &model);
+    span.is_called(options.payer.request_id());
+    let passed = span.enter(pass(&inner, model, &work, &options, span.clone())).await;
+    if let Err(error) = &passed {
+        inner.counters.gave_up();
+        span.ended(Err(error));
+    }
+    passed
+}
+
+async fn pass<C>(
+    inner: &Arc<Inner>,
+    model: Arc<str>,
+    work: &Passing<C>,
+    options: &CallOptions,
+    span: CallSpan,
+) -> Result<Passed, Error>
+where
+    C: Fn(&str) -> Result<Call, CallError> + Send + Sync,
+{
+    let mut run = Run::new(inner, model, work, options);
+    let (Opened { status, headers, reading }, served) = run.answer(work).await?;
+    let end_ms = if reading.is_long() { run.stream_end_ms } else { run.deadline_ms };
+    let key_label = served.lease.label().to_owned();
+    let quota_project = served.lease.quota_project().to_owned();
+    #[cfg(feature = "ledger")]
+    let standing = served.slip.standing();
+    let (skipped, attempts) = (run.skipped(), run.take_attempts());
+    let ask = run.chain.swap_remove(run.at).ask;
+    drop(run);
+    let bucket = Arc::clone(&ask.model);
+    let live = Live::new(inner, *reading, served, end_ms, work.is_fixed);
+    let body = RelayBody::new(Arc::clone(inner), live, ask, span);
+    Ok(Passed {
+        status,
+        headers,
+        body,
+        bucket,
+        key_label,
+        quota_project,
+        attempts,
+        skipped,
+        #[cfg(feature = "ledger")]
+        standing,
+    })
+}
+
+/// A reply whose beginning is no error.
+pub(crate) struct Opened {
+    status: u16,
+    headers: HeaderMap,
+    reading: Box<Reading>,
+}
+
+impl<C> Work for Passing<C>
+where
+    C: Fn(&str) -> Result<Call, CallError> + Send + Sync,
+{
+    type Answer = Opened;
+
+    fn ask(&self, _model: &Arc<str>) -> Ask {
+        self.ask.clone()
+    }
+
+    fn call(&self, _upstream: &Upstream, model: &str) -> Result<Call, CallError> {
+        (self.call)(model)
+    }
+
+    async fn read(&self, sight: &Sight<'_>, response: WireResponse) -> Brought<Opened> {
+        let WireResponse { status, headers, body } = response;
+        let mut reading = Box::new(Reading::new(self.expected, &headers, body));
+        let broke = match reading.look(sleep(sight.clock, PATIENCE)).await {
+            Ok(()) => return Brought::Answer(Opened { status, headers, reading }),
+            Err(broke) => broke,
+        };
+        let reason = broke.to_string();
+        if let Broke::Refused(body) = broke
+            && let Some(refused) = sight.refused(status, &headers, &body)
+        {
+            return Brought::Refused { status, body, refused };
+        }
+        Brought::Nothing { sent: Sent::Maybe, status: Some(status), reason }
+    }
+
+    fn bill(&self, _: &Ask) -> Option<Bill> {
+        self.bill
+    }
+
+    fn may_change_model(&self) -> bool {
+        self.may_change_model
+    }
+
+    fn is_repeatable(&self) -> bool {
+        self.is_repeatable
+    }
+}

@@ -1,0 +1,252 @@
+//! Any call of the API by its path, its reply handed on byte for byte: what a gateway is made of.
+
+use std::{future::IntoFuture, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use http::{
+    HeaderMap, HeaderValue,
+    header::{ACCEPT_ENCODING, Entry},
+};
+
+use super::raw::{Plan, Said, asking, raw_options};
+use crate::{
+    Attempt, Error, Gemini, Skipped,
+    attempt::{Passing, RelayBody, relay as pass_on, work::is_route},
+    gemini::{CallOptions, Inner, call_options, fallback_options},
+    raw::Call,
+};
+
+impl Gemini {
+    /// The same as [`send`](Self::send) for those who hand the reply on: its body comes byte for byte, as it comes.
+    ///
+    /// The first frame of a stream is looked at before the reply is handed out, for 2 s after its head and up to
+    /// 64 KB, and so is a whole reply of that length: until then another key, or another
+    /// [model](crate::GeminiBuilder::fallback), can take over. What the reply costs is read on the side. gzip may be
+    /// asked for, of streams only plain text is.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let script = Script::new();
+    /// # script.reply(Scripted::day_spent(20));
+    /// # script.reply(Scripted::stream(["Once upon ", "a time"]));
+    /// # let gemini = Gemini::builder()
+    /// #     .keys([
+    /// #         KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1"),
+    /// #         KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-2")?, "KEY_2"),
+    /// #     ])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(script))
+    /// #     .build()
+    /// #     .await?;
+    /// use keywheel::raw::Call;
+    ///
+    /// let body = r#"{"contents":[{"parts":[{"text":"Tell me a story"}]}]}"#;
+    /// let call = Call::post("models/gemini-3.5-flash:streamGenerateContent", body).with_query("alt", "sse");
+    /// let mut reply = gemini.relay(call).await?;
+    /// assert_eq!((reply.status, &*reply.key_label), (200, "KEY_2"));
+    ///
+    /// let mut bytes = Vec::new();
+    /// while let Some(piece) = reply.body.next().await {
+    ///     bytes.extend(piece?);
+    /// }
+    /// assert!(bytes.starts_with(b"data: {") && bytes.ends_with(b"\r\n\r\n"));
+    /// assert!(reply.body.usage().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] with status, headers and body as they came, for what is the request's fault; others as
+    /// [`send`](Self::send).
+    ///
+    /// # Cancel safety
+    /// Dropping the future, or the body of the reply, ends the request. What was sent may have been done all the same.
+    pub fn relay(&self, call: Call) -> Relay {
+        Relay { gemini: self.clone(), call, said: Said::default(), options: self.options() }
+    }
+}
+
+/// A call that has not begun, and whose reply is handed on: see [`Gemini::relay`]. Cheap to clone, for those who try
+/// it again later.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let script = Script::new();
+/// # script.reply(Scripted::minute_full(5, std::time::Duration::from_secs(30)));
+/// # let gemini = Gemini::builder()
+/// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+/// #     .state(StateLocation::None)
+/// #     .transport(Arc::new(script))
+/// #     .build()
+/// #     .await?;
+/// use std::time::Duration;
+/// use keywheel::{Error, raw::Call};
+///
+/// let relay = gemini
+///     .relay(Call::post("models/gemini-3.5-flash:generateContent", r#"{"contents":[]}"#))
+///     .without_fallback()
+///     .patience(Duration::ZERO) // whoever asks has a queue of its own
+///     .fixed_charge(10_000); // whatever the reply says
+/// let error = relay.clone().await.unwrap_err();
+/// assert!(matches!(error, Error::Exhausted { .. }));
+/// assert!(error.next_available_at().is_some());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a call does nothing until it is awaited"]
+pub struct Relay {
+    gemini: Gemini,
+    call: Call,
+    said: Said,
+    options: CallOptions,
+}
+
+call_options!(Relay);
+fallback_options!(Relay);
+raw_options!(Relay);
+
+impl Relay {
+    /// The longest that the whole call may wait for keys. With zero it takes a key that can serve now or ends at once,
+    /// with [`Error::Exhausted`] and the soonest moment. Defaults to the deadline.
+    pub const fn patience(mut self, patience: Duration) -> Self {
+        self.options.patience = Some(patience);
+        self
+    }
+
+    /// What the ledger is charged for each attempt that is answered, in tokens, whatever the reply says: for calls
+    /// whose cost nobody can tell, such as batches. Defaults to the usage in the reply; and for calls that draw on no
+    /// model's quota to nothing.
+    pub const fn fixed_charge(mut self, tokens: u64) -> Self {
+        self.said.fixed_charge = Some(tokens);
+        self
+    }
+}
+
+impl IntoFuture for Relay {
+    type Output = Result<Relayed, Error>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let inner = Arc::clone(&self.gemini.inner);
+        Box::pin(hand_on(inner, self))
+    }
+}
+
+/// A reply on its way: its head, and its body still to come.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Relayed {
+    /// The HTTP status, a success.
+    pub status: u16,
+    /// The headers as they came, those of the connection included.
+    pub headers: HeaderMap,
+    /// The body as it comes.
+    pub body: RelayBody,
+    /// The model that answers; `None` for a call that draws on no model's quota.
+    pub model: Option<String>,
+    /// The label of the key that was used.
+    pub key_label: String,
+    /// Whose key it is: what the call made belongs to that quota project.
+    pub quota_project: String,
+    /// Every attempt in order; the last one answers.
+    pub attempts: Vec<Attempt>,
+    /// The models of a fallback chain that were passed over, and why.
+    pub skipped: Vec<Skipped>,
+    /// The longest answer in tokens that was set into the request, where the ledger set one.
+    pub output_cap: Option<u64>,
+    /// The tightest of the limits that apply, after this call was reserved.
+    #[cfg(feature = "ledger")]
+    pub standing: Option<keywheel_ledger::LimitStanding>,
+    /// What the call is named in the rows of the ledger; `None` without one.
+    pub request_id: Option<String>,
+}
+
+async fn hand_on(inner: Arc<Inner>, relay: Relay) -> Result<Relayed, Error> {
+    let Relay { mut call, said, mut options, .. } = relay;
+    inner.purse.begin(&mut options.payer);
+    let is_fixed = said.fixed_charge.is_some();
+    let (plan, options) = Plan::of(&inner, &call, said, options).await?;
+    let Plan { ask, bill, is_repeatable, may_change_model, expected, operation } = plan;
+    ask_for_what_can_be_read(&mut call.headers, expected.is_stream);
+    let bucket = Arc::clone(&ask.model);
+    let asked = Arc::clone(&bucket);
+    let sent =
+        move |model: &str| Ok(if *model == *asked { call.clone() } else { asking(&call, model) });
+    let work = Passing {
+        ask,
+        bill,
+        is_fixed,
+        is_repeatable,
+        may_change_model,
+        expected,
+        operation,
+        call: sent,
+    };
+    let request_id = options.payer.request_id().map(str::to_owned);
+    let passed = pass_on(inner, bucket, work, options).await?;
+    let model = (!is_route(&passed.bucket)).then(|| passed.bucket.as_ref().to_owned());
+    Ok(Relayed {
+        status: passed.status,
+        headers: passed.headers,
+        body: passed.body,
+        model,
+        key_label: passed.key_label,
+        quota_project: passed.quota_project,
+        attempts: passed.attempts,
+        skipped: passed.skipped,
+        output_cap: None,
+        #[cfg(feature = "ledger")]
+        standing: passed.standing,
+        request_id,
+    })
+}
+
+/// Of what the client understands, only what can be read on the side: gzip; and of a stream only plain text, in which
+/// a frame ends where its bytes end.
+fn ask_for_what_can_be_read(headers: &mut HeaderMap, is_stream: bool) {
+    let Entry::Occupied(mut accepted) = headers.entry(ACCEPT_ENCODING) else { return };
+    let takes_gzip = |value: &HeaderValue| {
+        let value = value.to_str().unwrap_or_default().to_ascii_lowercase();
+        let mut codings = value.split(',').map(|coding| coding.split(';').map(str::trim));
+        codings.any(|mut coding| {
+            matches!(coding.next(), Some("gzip" | "x-gzip"))
+                && !coding.any(|weight| matches!(weight, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
+        })
+    };
+    let gzip = !is_stream && accepted.iter().any(takes_gzip);
+    accepted.insert(HeaderValue::from_static(if gzip { "gzip" } else { "identity" }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_encodings_that_can_be_read_are_asked_for() {
+        let asked = |accepted: &'static str, is_stream| {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
+            ask_for_what_can_be_read(&mut headers, is_stream);
+            headers[ACCEPT_ENCODING].to_str().unwrap().to_owned()
+        };
+        for accepted in ["gzip, deflate, br, zstd", "br;q=1.0, GZIP;q=0.8", "x-gzip"] {
+            assert_eq!(
+                (asked(accepted, false), asked(accepted, true)),
+                ("gzip".into(), "identity".into())
+            );
+        }
+        for refused in ["br", "identity", "gzip;q=0, br", "*"] {
+            assert_eq!(asked(refused, false), "identity");
+        }
+        let mut none = HeaderMap::new();
+        ask_for_what_can_be_read(&mut none, false);
+        assert!(none.is_empty());
+    }
+}
