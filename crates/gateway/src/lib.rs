@@ -1,5 +1,22 @@
 //! Several projects, each with its own budget, on one shared allowance: a gateway for apps in any language.
 
+mod auth;
+mod config;
+mod headers;
+mod project;
+mod refusal;
 mod respond;
+mod route;
 mod server;
+mod spool;
 mod stream_end;
+mod token;
+mod upload;
+
+pub use self::{
+    config::{Config, Cors, Limits, Queue, Settings},
+    project::{DEFAULT_PROJECT, Project, Projects, Unbounded},
+    refusal::{AsItCame, Reason, Refusal},
+    route::Dialect,
+    token::{NoRandomness, Token, TokenHash},
+};

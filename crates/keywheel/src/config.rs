@@ -3,10 +3,10 @@
 //! Every fault is listed at once, each with its line and column. No fault repeats a value: any of them may be a key
 //! that somebody put in the wrong place.
 
+mod file;
 mod keys;
 mod ledger;
 mod read;
-mod section;
 mod settings;
 mod words;
 
@@ -15,7 +15,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub(crate) use self::read::{Environment, read};
+pub use self::file::{ConfigFile, EmbeddedClient};
+pub(crate) use self::{file::Environment, read::read};
 
 /// All that is wrong with a configuration file. Never holds a key.
 ///
@@ -38,6 +39,19 @@ pub struct ConfigErrors {
 }
 
 impl ConfigErrors {
+    /// These `faults` of the file at `path`, of which there is one at least.
+    ///
+    /// ```
+    /// use keywheel::{ConfigErrors, ConfigFault};
+    ///
+    /// let errors = ConfigErrors::new("mine.toml", [ConfigFault::new(Some((1, 5)), "listen: is taken")]);
+    /// assert_eq!(errors.to_string(), "mine.toml:1:5: listen: is taken");
+    /// ```
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>, faults: impl IntoIterator<Item = ConfigFault>) -> Self {
+        Self { path: path.into(), faults: faults.into_iter().collect() }
+    }
+
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -78,6 +92,12 @@ pub struct ConfigFault {
 }
 
 impl ConfigFault {
+    /// `what` is wrong at this line and column; `None` for the whole file.
+    #[must_use]
+    pub fn new(position: Option<(usize, usize)>, what: impl Into<String>) -> Self {
+        Self { position, what: what.into() }
+    }
+
     fn show(&self, path: &Path, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", path.display())?;
         if let Some((line, column)) = self.position {

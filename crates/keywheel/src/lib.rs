@@ -114,6 +114,7 @@ pub use keywheel_provider::{
     classify::{Kind, Verdict},
     http::Timeouts,
 };
+pub use keywheel_settings as settings;
 
 pub use self::calls::{
     Pending, caches,
@@ -125,7 +126,8 @@ pub use self::calls::{
 pub use self::{
     attempt::{GeminiStream, ModelFacts, RetryConfig, SkipReason, Skipped, refusal},
     builder::GeminiBuilder,
-    config::{ConfigErrors, ConfigFault},
+    checks::{KeyCheck, KeyHealth},
+    config::{ConfigErrors, ConfigFault, ConfigFile, EmbeddedClient},
     degrade::{Degraded, OutOfQuota},
     error::{Error, Rejected},
     gemini::{Gemini, Generate, Stream},

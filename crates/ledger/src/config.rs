@@ -1,16 +1,14 @@
 //! A ledger described in TOML.
 
-mod section;
-
 use std::{
-    fmt, fs,
+    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use toml::de::DeTable;
+pub use keywheel_settings::Fault as ConfigFault;
+use keywheel_settings::{Section, read as read_settings, words};
 
-use self::section::{Faults, Section};
 use crate::{
     AccountId, AccountRules, Durability, ErrorKind, LedgerError, LedgerRules, Limit, Period, Unit,
     rules::check_model,
@@ -104,45 +102,51 @@ impl LedgerConfig {
     /// # Errors
     /// Everything that is wrong, in the order of the text; never empty.
     pub fn parse(text: &str) -> Result<Self, Vec<ConfigFault>> {
-        // What Windows editors put before the first line.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let faults = Faults::new(text);
-        let config = match DeTable::parse(text) {
-            Ok(table) => {
-                let mut whole = Section::whole(table.into_inner(), &faults);
-                let own = if whole.has("ledger") { whole.table("ledger") } else { Some(whole) };
-                own.map(ledger)
-            }
-            Err(error) => {
-                // Not the error's own `Display`: it quotes the line.
-                let at = error.span().map_or(0, |span| span.start);
-                faults.add(at, error.message().trim_end().replace('\n', ", "));
-                None
-            }
-        };
-        let faults = faults.take();
-        config.filter(|_| faults.is_empty()).ok_or(faults)
+        read_settings(text, |mut whole| {
+            let own = if whole.has("ledger") { whole.table("ledger") } else { Some(whole) };
+            own.map(Self::from_section).unwrap_or_default()
+        })
+    }
+
+    /// The same of one section of a larger file, in which accounts and allowance may stand elsewhere.
+    ///
+    /// ```
+    /// use keywheel_ledger::{LedgerConfig, Limit};
+    /// use keywheel_settings::read;
+    ///
+    /// let text = "[budget]\nkeep_days = 30\n[team]\ncalls_per_day = 500";
+    /// let (ledger, limits) = read(text, |mut whole| {
+    ///     let ledger = whole.table("budget").map(LedgerConfig::from_section);
+    ///     let mut team = whole.table("team").unwrap();
+    ///     let limits = Limit::all_in(&mut team, "models");
+    ///     team.end();
+    ///     (ledger.unwrap(), limits)
+    /// })
+    /// .unwrap();
+    /// assert_eq!(ledger.keep_rows.unwrap().as_secs(), 30 * 86_400);
+    /// assert_eq!(limits[0].to_string(), "500 calls a day");
+    /// ```
+    #[must_use]
+    pub fn from_section(section: Section<'_>) -> Self {
+        ledger(section)
     }
 }
 
-/// One thing that is wrong with a ledger's configuration. `Display` is `line:column: what`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConfigFault {
-    /// The byte of the text at which it stands.
-    pub at: usize,
-    /// Its line, from 1.
-    pub line: usize,
-    /// Its column in characters, from 1.
-    pub column: usize,
-    /// What is wrong, beginning with the setting's name where it is about one. Never what stands in
-    /// the line, which may be a key.
-    pub what: String,
-}
-
-impl fmt::Display for ConfigFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.line, self.column, self.what)
+impl Limit {
+    /// The limits that stand in `section`, and in those by model in its section `by_model` (`models."m"`). What is
+    /// wrong is noted there.
+    #[must_use]
+    pub fn all_in(section: &mut Section<'_>, by_model: &'static str) -> Vec<Self> {
+        let mut found = caps(section);
+        let models = section.table(by_model).map(|models| models.named("model"));
+        for (model, mut own) in models.into_iter().flatten() {
+            if let Err(fault) = check_model(&model) {
+                own.own_fault(&fault.to_string());
+            }
+            found.extend(caps(&mut own).into_iter().map(|limit| limit.for_model(&model)));
+            own.end();
+        }
+        found
     }
 }
 
@@ -178,13 +182,10 @@ const LIMITS: [(&str, Unit, Period); 6] = [
 ];
 
 /// What the section says; what is wrong with it is among its faults.
-fn ledger(mut section: Section<'_, '_>) -> LedgerConfig {
+fn ledger(mut section: Section<'_>) -> LedgerConfig {
     let mut rules = LedgerRules::new();
     let config = LedgerConfig {
-        path: section.text("path", "the name of a file", |text| match text {
-            "" => Err("names no file".into()),
-            _ => Ok(text.into()),
-        }),
+        path: section.text("path", "the name of a file", words::path).map(PathBuf::from),
         durability: section.choice("storage", &STORAGE),
         sweep_after: section.number("sweep_after_seconds", 1).map(Duration::from_secs),
         keep_rows: section
@@ -199,12 +200,12 @@ fn ledger(mut section: Section<'_, '_>) -> LedgerConfig {
     rules.any_account = section.boolean("any_account").unwrap_or(rules.any_account);
     rules.charge_timeouts = section.boolean("charge_timeouts").unwrap_or(rules.charge_timeouts);
     if let Some(mut allowance) = section.table("allowance") {
-        rules.allowance = limits(&mut allowance);
+        rules.allowance = Limit::all_in(&mut allowance, "models");
         allowance.end();
     }
     if let Some(accounts) = section.table("accounts") {
-        for (name, mut own) in accounts.tables() {
-            let limits = limits(&mut own);
+        for (name, mut own) in accounts.named("account") {
+            let limits = Limit::all_in(&mut own, "models");
             let default_max_output = own.number("default_max_output", 0);
             match AccountId::new(&name) {
                 Ok(account) => {
@@ -220,21 +221,7 @@ fn ledger(mut section: Section<'_, '_>) -> LedgerConfig {
     LedgerConfig { rules, ..config }
 }
 
-/// The limits in `section`, and in its tables by model.
-fn limits(section: &mut Section<'_, '_>) -> Vec<Limit> {
-    let mut found = caps(section);
-    let models = section.table("models").map(Section::tables);
-    for (model, mut own) in models.into_iter().flatten() {
-        if let Err(fault) = check_model(&model) {
-            own.own_fault(&fault.to_string());
-        }
-        found.extend(caps(&mut own).into_iter().map(|limit| limit.for_model(&model)));
-        own.end();
-    }
-    found
-}
-
-fn caps(section: &mut Section<'_, '_>) -> Vec<Limit> {
+fn caps(section: &mut Section<'_>) -> Vec<Limit> {
     let cap = |(word, unit, period)| Some(Limit::new(unit, period, section.number(word, 0)?));
     LIMITS.into_iter().filter_map(cap).collect()
 }

@@ -17,6 +17,7 @@ use crate::{Faults, words};
 /// let text = r#"
 ///     on = true
 ///     hosts = ["a", "b"]
+///     door_keys = "brass"
 ///     mode = "fast"
 ///     file = "x.db"
 ///     [rooms."the blue one"]
@@ -27,12 +28,14 @@ use crate::{Faults, words};
 /// let faults = read(text, |mut whole| {
 ///     assert_eq!(whole.boolean("on"), Some(true));
 ///     assert_eq!(whole.texts("hosts", "hosts", |host| Ok(host.len())), Some(vec![1, 1]));
+///     assert_eq!(whole.one_or_more("door_keys", "keys", |key| Ok(key.len())), Some(vec![5]));
 ///     assert_eq!(whole.choice("mode", &[("fast", 1), ("slow", 2)]), Some(1));
 ///     assert_eq!(whole.text_at("file", "a path", words::path).unwrap().1, "x.db");
-///     assert!(whole.has("rooms") && !whole.has("windows"));
-///     for (name, mut room) in whole.table("rooms").unwrap().named() {
+///     assert!(whole.has("rooms") && whole.place_of("windows").is_none());
+///     assert_eq!(whole.peek_text("rooms", "seats"), None);
+///     for (name, mut room) in whole.table("rooms").unwrap().named("room") {
 ///         assert!(!room.has_tables() && name == "the blue one");
-///         assert_eq!((room.number("seats", 1), room.line()), (Some(3), 6));
+///         assert_eq!((room.number("seats", 1), room.line()), (Some(3), 7));
 ///         room.own_fault("is painted");
 ///         room.fault(room.at(), "seats", "creak");
 ///     }
@@ -152,6 +155,20 @@ impl<'t> Section<'t> {
         Some(out)
     }
 
+    /// One text, or a list of them, each of which `read` understands; `expected` describes one.
+    pub fn one_or_more<T>(
+        &mut self,
+        name: &'static str,
+        expected: &str,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<Vec<T>> {
+        let is_list = self.table.get(name).is_some_and(|value| value.get_ref().is_array());
+        if is_list {
+            return self.texts(name, expected, read);
+        }
+        self.text(name, expected, read).map(|one| vec![one])
+    }
+
     /// One of a few words.
     pub fn choice<T: Copy>(&mut self, name: &'static str, choices: &[(&str, T)]) -> Option<T> {
         let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
@@ -203,6 +220,13 @@ impl<'t> Section<'t> {
         self.table.get(name).map(|value| value.span().start)
     }
 
+    /// The text `name` of the table `table`, if both are there: for those who need to know what somebody else reads.
+    #[must_use]
+    pub fn peek_text(&self, table: &str, name: &str) -> Option<String> {
+        let table = self.table.get(table)?.get_ref().as_table()?;
+        Some(table.get(name)?.get_ref().as_str()?.to_owned())
+    }
+
     /// True if something inside is a table.
     #[must_use]
     pub fn has_tables(&self) -> bool {
@@ -241,18 +265,19 @@ impl<'t> Section<'t> {
         out
     }
 
-    /// The tables inside, by names that are the user's own, in the order of the text.
+    /// The tables inside, by names that are the user's own, in the order of the text. `what` says whose names: `model`.
     #[must_use]
-    pub fn named(mut self) -> Vec<(String, Self)> {
+    pub fn named(mut self, what: &str) -> Vec<(String, Self)> {
         let mut out = Vec::new();
         for (name, value) in self.rest() {
             let (at, name) = (name.span().start, name.into_inner());
             let called = words::shown(&name);
+            let value_at = value.span().start;
             match value.into_inner() {
                 DeValue::Table(table) => out.push((name, self.open(at, table, &called))),
                 _ => {
-                    let form = format!("must be a section: write [{}.\"<name>\"]", self.name);
-                    self.fault(at, &called, form);
+                    let form = format!("must be a section: write [{}.\"<{what}>\"]", self.name);
+                    self.fault(value_at, &called, form);
                 }
             }
         }

@@ -3,11 +3,12 @@
 use keywheel_core::{ApiKey, Tier, scrub::scrub};
 use keywheel_pool::{KeySpec, keys::KeyLoader};
 
-use super::{
-    read::{Source, literal},
-    section::Section,
-    settings::path,
-};
+use keywheel_settings::{Section, words::path};
+
+use super::read::{Source, literal};
+
+/// What a prefix is.
+pub(super) const PREFIX: &str = "the beginning of variables' names";
 
 /// What the file says about keys.
 pub(super) struct Keys {
@@ -19,16 +20,26 @@ pub(super) struct Keys {
 }
 
 /// Reads both sections. `[keys]` goes first: it says which `.env` file the variables are in.
-pub(super) fn keys(at: &mut Section<'_>, source: &mut Source) -> Keys {
+///
+/// `given` is a prefix that stands elsewhere.
+pub(super) fn keys(
+    at: &mut Section<'_>,
+    source: &mut Source,
+    given: Option<(usize, String)>,
+) -> Keys {
     let (mut prefix, mut file) = (None, None);
     if let Some(mut keys) = at.table("keys") {
-        prefix = keys.text("prefix", "the beginning of variables' names", variable_name);
+        prefix = keys.text("prefix", PREFIX, variable_name);
+        if let (Some(_), Some((place, _))) = (&prefix, &given) {
+            at.faults().add(*place, "upstream.key_prefix: keys.prefix says it, too; one is enough");
+        }
         file = keys.text("file", "a path", path).map(|path| source.path(&path));
         if let Some(path) = keys.text("dotenv", "a path", path) {
             source.set_dotenv(source.path(&path));
         }
         keys.end();
     }
+    let prefix = prefix.or(given.map(|(_, prefix)| prefix));
     let listed = at.tables("key");
     let are_named = prefix.is_some() || file.is_some() || !listed.is_empty();
     let variables_wanted = prefix.is_some() || (file.is_none() && listed.is_empty());
@@ -68,7 +79,7 @@ impl Listed {
             _ => {}
         }
         self.in_the_file |= at.has("key");
-        let faults = at.faults();
+        let (faults, section_at) = (at.faults(), at.at());
         let in_variable = at.text("variable", "the name of a variable", |text| {
             let name = variable_name(text)?;
             source.variable(&name).map(|key| (key, name))
@@ -78,7 +89,7 @@ impl Listed {
             ApiKey::new(text.trim()).into_iter().for_each(|key| faults.keep_secret(key));
             literal(text)
         });
-        let place = || format!("{}:{}", source.name, faults.line(at.at));
+        let place = || format!("{}:{}", source.name, faults.line(section_at));
         let found = in_variable.or_else(|| Some((in_file?, place())));
         at.end();
         let Some((key, default_label)) = found else { return };
@@ -131,7 +142,7 @@ fn no_name() -> String {
 }
 
 /// The name of a variable. Faults never repeat it: it may be the key itself.
-fn variable_name(text: &str) -> Result<String, String> {
+pub(super) fn variable_name(text: &str) -> Result<String, String> {
     let name = text.trim();
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty() || !name.chars().all(plain) || scrub(name, &[]) != name {

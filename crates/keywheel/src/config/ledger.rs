@@ -1,6 +1,8 @@
 //! `[ledger]` and `account`: the budget that the client's calls are charged to.
 
-use super::{read::Source, section::Section};
+use keywheel_settings::Section;
+
+use super::read::Source;
 use crate::GeminiBuilder;
 
 /// Reads both. What is wrong is noted in the section's faults.

@@ -1,106 +1,28 @@
-//! From a path to a client that can be built.
+//! A client's own file, and the variables that a file names.
 
-use std::{
-    fs::File,
-    io::{self, Read as _},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use keywheel_core::ApiKey;
-use keywheel_pool::keys::{KeyLoader, KeyNote, KeysError, Place, Problem};
+use keywheel_pool::keys::{KeyLoader, KeysError, Place, Problem};
 use keywheel_provider::upstream::{GOOGLE, Upstream};
-use toml::de::DeTable;
 
 use super::{
-    ConfigErrors, ConfigFault,
-    section::{Faults, Section, position},
+    ConfigErrors,
+    file::{ConfigFile, Environment},
     settings,
 };
 use crate::GeminiBuilder;
 
-/// A configuration is a page of text. More than this is another file.
-const LARGEST: u64 = 1024 * 1024;
-
-/// Where variables are read from, besides `.env`.
-#[derive(Clone)]
-pub(crate) enum Environment {
-    /// The environment of the process.
-    Process,
-    /// These, and nothing of the process.
-    Given(Vec<(String, String)>),
-}
-
 /// Reads the file at `path`.
 pub(crate) fn read(path: &Path, environment: Environment) -> Result<GeminiBuilder, ConfigErrors> {
-    // A later change of the working directory must not move what the file names.
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
-    let whole = |position, what: String| ConfigErrors {
-        path: path.clone(),
-        faults: vec![ConfigFault { position, what }],
-    };
-    let (bytes, exposed) = load(&path).map_err(|what| whole(None, what))?;
-    let text = match std::str::from_utf8(&bytes) {
-        // What Windows editors put before the first line.
-        Ok(text) => text.strip_prefix('\u{feff}').unwrap_or(text),
-        Err(error) => {
-            let before = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
-            let end = position(&before, before.len());
-            return Err(whole(Some(end), "is not UTF-8 text".to_owned()));
-        }
-    };
-    let faults = Faults::new(text);
-    let table = DeTable::parse(text).map_err(|error| {
-        // Not the error's own Display: it quotes the line, which may hold a key.
-        let at = error.span().map_or(0, |span| span.start);
-        faults.add(at, error.message().trim_end().replace('\n', ", "));
-        errors(&path, &faults)
-    })?;
-    let source = Source::new(&path, environment.clone());
-    let read = settings::client(Section::whole(table.into_inner(), &faults), source);
-    if !faults.are_none() {
-        return Err(errors(&path, &faults));
-    }
+    let file = ConfigFile::open(path)?.in_environment(environment.clone());
+    let read = file.read(&settings::WHOLE, |whole| settings::client(whole, file.source()))?;
     let mut client = read.client;
-    client.came_from(path.clone(), environment);
-    if read.holds_keys && exposed {
-        client.note(KeyNote::ReadableByOthers(Place::File(path)));
+    client.came_from(file.location().to_owned(), environment);
+    if let Some(note) = file.note(read.holds_keys) {
+        client.note(note);
     }
     Ok(client)
-}
-
-fn errors(path: &Path, faults: &Faults<'_>) -> ConfigErrors {
-    ConfigErrors { path: path.into(), faults: faults.take() }
-}
-
-/// The file's bytes, and whether other users of the machine can read them.
-fn load(path: &Path) -> Result<(Vec<u8>, bool), String> {
-    let unreadable = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        kind => format!("cannot be read: {kind}"),
-    };
-    let file = File::open(path).map_err(unreadable)?;
-    let about = file.metadata().map_err(unreadable)?;
-    if about.is_dir() {
-        return Err("is a folder; a file is wanted".to_owned());
-    }
-    let mut bytes = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err("is larger than 1 MiB, so it is no configuration".to_owned());
-    }
-    Ok((bytes, readable_by_others(&about)))
-}
-
-#[cfg(unix)]
-fn readable_by_others(about: &std::fs::Metadata) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    about.permissions().mode() & 0o077 != 0
-}
-
-/// Elsewhere permissions are lists that the standard library does not read.
-#[cfg(not(unix))]
-fn readable_by_others(_: &std::fs::Metadata) -> bool {
-    false
 }
 
 /// Where the file is, and where the variables are that it names.
@@ -113,7 +35,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    fn new(path: &Path, environment: Environment) -> Self {
+    pub(super) fn new(path: &Path, environment: Environment) -> Self {
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Self { dotenv: folder.join(".env"), folder, name, environment }
@@ -156,6 +78,15 @@ impl Source {
                 }))
             }
             Err(_) => Err(format!("is not set, neither in the environment nor in {dotenv}")),
+        }
+    }
+
+    /// The secret in the variable `name`, if it is set.
+    pub(super) fn secret(&self, name: &str) -> Result<Option<ApiKey>, String> {
+        match self.variables().only(name).load() {
+            Ok(loaded) => one(loaded.keys).map(Some),
+            Err(KeysError::Faults(_)) => self.variable(name).map(Some),
+            Err(_) => Ok(None),
         }
     }
 

@@ -2,14 +2,16 @@
 
 use keywheel_pool::{LimitKind, Limits, Selection};
 use keywheel_provider::{GeminiApi, OpenAiApi, Provider as _, http::Timeouts, upstream::Upstream};
-use toml::de::DeValue;
+use keywheel_settings::{
+    Section,
+    words::{DURATION, any_time, path, some_time},
+};
 
 use super::{
-    keys::keys,
+    keys::{Keys, PREFIX, keys, variable_name},
     ledger::ledger,
     read::Source,
-    section::Section,
-    words::{self, DURATION, RESET, Reset},
+    words::{self, RESET, Reset},
 };
 use crate::{GeminiBuilder, RetryConfig};
 
@@ -39,12 +41,53 @@ pub(super) struct Read {
 }
 
 /// Reads the whole file. What is wrong is noted in the section's faults.
-pub(super) fn client(mut at: Section<'_>, mut source: Source) -> Read {
-    let keys = keys(&mut at, &mut source);
+pub(super) fn client(at: &mut Section<'_>, mut source: Source) -> Read {
+    let keys = keys(at, &mut source, None);
     let mut to = GeminiBuilder::default().key_loader(keys.loader);
-    to = place(&mut at, &source, keys.are_named, to);
-    to = behaviour(&mut at, to);
-    to = ledger(&mut at, &source, to);
+    to = place(at, &source, "provider", keys.are_named, to);
+    to = state(at, &source, to);
+    to = behaviour(at, to);
+    to = ledger(at, &source, to);
+    if let Some(interval) = at.text("watch_keys", DURATION, some_time) {
+        to = to.watch_keys(interval);
+    }
+    to = sections(at, to);
+    Read { client: to, holds_keys: keys.in_the_file }
+}
+
+/// Reads what a client's own file and a gateway's have in common: `state`, `[upstream]`, and all but keys, a ledger and
+/// the place of a client's own file. Unknown settings are left to the caller.
+pub(super) fn embedded(at: &mut Section<'_>, mut source: Source) -> (GeminiBuilder, Keys) {
+    let mut upstream = at.table("upstream");
+    let prefix = upstream.as_mut().and_then(key_prefix);
+    let keys = keys(at, &mut source, prefix);
+    let mut to = GeminiBuilder::default().key_loader(keys.loader.clone());
+    if let Some(mut upstream) = upstream {
+        to = place(&mut upstream, &source, "kind", keys.are_named, to);
+        upstream.end();
+    } else if let Some(url) = source.base_url() {
+        to = to.base_url(url);
+    }
+    to = state(at, &source, to);
+    to = behaviour(at, to);
+    (sections(at, to), keys)
+}
+
+fn key_prefix(upstream: &mut Section<'_>) -> Option<(usize, String)> {
+    let prefix = upstream.text_at("key_prefix", PREFIX, variable_name)?;
+    // `GEMINI_API_KEY_` and `GEMINI_API_KEY` are the same to everybody but a program.
+    Some((prefix.0, prefix.1.trim_end_matches('_').to_owned()))
+}
+
+fn state(at: &mut Section<'_>, source: &Source, to: GeminiBuilder) -> GeminiBuilder {
+    let state = at.text("state", "a path", path).map(|path| source.path(&path));
+    match state.or_else(|| source.state()) {
+        Some(state) => to.state_file(state),
+        None => to,
+    }
+}
+
+fn sections(at: &mut Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
     if let Some(section) = at.table("limits") {
         to = limits(section, to);
     }
@@ -57,35 +100,32 @@ pub(super) fn client(mut at: Section<'_>, mut source: Source) -> Read {
     if let Some(section) = at.table("retry") {
         to = retry(section, to);
     }
-    at.end();
-    Read { client: to, holds_keys: keys.in_the_file }
+    to
 }
 
+/// Where it is, and what is spoken there: the setting `speaks`.
 fn place(
     at: &mut Section<'_>,
     source: &Source,
+    speaks: &'static str,
     keys_are_named: bool,
     mut to: GeminiBuilder,
 ) -> GeminiBuilder {
-    let state = at.text("state", "a path", path).map(|path| source.path(&path));
-    if let Some(state) = state.or_else(|| source.state()) {
-        to = to.state_file(state);
-    }
     let has_url = at.has("base_url");
-    let provider = at.text_at("provider", "one of \"gemini\", \"openai\"", provider);
+    let provider = at.text_at(speaks, "one of \"gemini\", \"openai\"", provider);
     let url = at.text("base_url", "a URL", |url| {
         Upstream::check_base_url(url).map(|()| url.to_owned()).map_err(|fault| fault.to_string())
     });
-    let other = provider.is_some_and(|(place, speaks)| match speaks {
+    let other = provider.is_some_and(|(place, spoken)| match spoken {
         Speaks::Gemini => false,
         Speaks::OpenAi => {
             if !has_url {
-                at.fault(place, "provider", "needs a base_url: nobody can guess it");
+                at.fault(place, speaks, "needs a base_url: nobody can guess it");
             }
             if !keys_are_named {
                 let fault =
                     "needs keys of its own: set a prefix or a file in [keys], or add a [[key]]";
-                at.fault(place, "provider", fault);
+                at.fault(place, speaks, fault);
             }
             true
         }
@@ -118,28 +158,25 @@ fn behaviour(at: &mut Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
     }
     let deadline = at.text("deadline", DURATION, |text| match text.trim() {
         "none" => Ok(None),
-        text => words::some_time(text).map(Some).map_err(|fault| fault + ", or \"none\""),
+        text => some_time(text).map(Some).map_err(|fault| fault + ", or \"none\""),
     });
     to = match deadline {
         Some(Some(deadline)) => to.deadline(deadline),
         Some(None) => to.no_deadline(),
         None => to,
     };
-    if let Some(deadline) = at.text("stream_deadline", DURATION, words::some_time) {
+    if let Some(deadline) = at.text("stream_deadline", DURATION, some_time) {
         to = to.stream_deadline(deadline);
     }
-    let patience = at.text("overflow_after", DURATION, words::any_time);
+    let patience = at.text("overflow_after", DURATION, any_time);
     if let Some(patience) = patience {
         to = to.overflow_after(patience);
     }
     if let Some(models) = at.texts("fallback", "models", model) {
         to = to.fallback(models);
     }
-    if let Some(patience) = at.text("fallback_after", DURATION, words::any_time) {
+    if let Some(patience) = at.text("fallback_after", DURATION, any_time) {
         to = to.fallback_after(patience);
-    }
-    if let Some(interval) = at.text("watch_keys", DURATION, words::some_time) {
-        to = to.watch_keys(interval);
     }
     if let Some(on) = at.boolean("exploration") {
         to = to.exploration(on);
@@ -151,32 +188,16 @@ fn behaviour(at: &mut Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
 }
 
 /// `[limits."<model>"]`: the names inside are the user's.
-fn limits(mut at: Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
-    for (model, value) in at.rest() {
-        let (name_at, model) = (model.span().start, model.into_inner());
-        let called = words::shown(&model);
-        let span = value.span();
-        let DeValue::Table(table) = value.into_inner() else {
-            at.fault(span.start, &called, "must be a section: write [limits.\"<model>\"]");
-            continue;
-        };
-        if table.values().any(|value| value.get_ref().is_table()) {
+fn limits(at: Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
+    for (model, mut section) in at.named("model") {
+        if section.has_tables() {
             // [limits.gemini-3.5-flash] is, in TOML, a section `5-flash` in a section `gemini-3`.
-            at.fault(
-                name_at,
-                &called,
-                "a model's name with a dot needs quotes: [limits.\"<model>\"]",
-            );
+            section.own_fault("a model's name with a dot needs quotes: [limits.\"<model>\"]");
             continue;
         }
         if model.is_empty() || model.strip_suffix('*').unwrap_or(&model).contains('*') {
-            at.fault(
-                name_at,
-                &called,
-                "must be a model, a beginning such as \"gemini-3.5-*\", or \"*\"",
-            );
+            section.own_fault("must be a model, a beginning such as \"gemini-3.5-*\", or \"*\"");
         }
-        let mut section = at.open(span.start, table, &called);
         let limits = Limits {
             rpm: section.number("rpm", 1),
             tpm: section.number("tpm", 1),
@@ -212,7 +233,7 @@ fn resets(mut at: Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
 
 fn timeouts(mut at: Section<'_>, to: GeminiBuilder) -> GeminiBuilder {
     let default = Timeouts::default();
-    let mut read = |name, default| at.text(name, DURATION, words::some_time).unwrap_or(default);
+    let mut read = |name, default| at.text(name, DURATION, some_time).unwrap_or(default);
     let timeouts = Timeouts {
         connect: read("connect", default.connect),
         first_byte: read("first_byte", default.first_byte),
@@ -227,10 +248,10 @@ fn retry(mut at: Section<'_>, to: GeminiBuilder) -> GeminiBuilder {
     if let Some(most) = at.number("max_retries", 0) {
         retry.max_retries = usize::try_from(most).unwrap_or(usize::MAX);
     }
-    if let Some(pause) = at.text("first_pause", DURATION, words::any_time) {
+    if let Some(pause) = at.text("first_pause", DURATION, any_time) {
         retry.first_pause = pause;
     }
-    if let Some(pause) = at.text("max_pause", DURATION, words::any_time) {
+    if let Some(pause) = at.text("max_pause", DURATION, any_time) {
         retry.max_pause = pause;
     }
     let mut number = |name, to: &mut u32| {
@@ -266,16 +287,4 @@ fn model(text: &str) -> Result<String, String> {
         Ok(_) => Ok(name.to_owned()),
         Err(_) => Err("must be the name of a model".to_owned()),
     }
-}
-
-/// A path, not yet seen from the file.
-pub(super) fn path(text: &str) -> Result<String, String> {
-    if text.trim().is_empty() {
-        return Err("must not be empty".to_owned());
-    }
-    if text.starts_with('~') {
-        // Only shells do that; taken literally it would make a folder of that name.
-        return Err("~ is not understood here; write the whole path".to_owned());
-    }
-    Ok(text.to_owned())
 }

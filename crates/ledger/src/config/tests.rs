@@ -95,7 +95,7 @@ fn a_value_out_of_range_is_named() {
     assert!(fault("zone = \"Mars\"").contains("zone: must be"));
     assert!(fault("storage = \"disk\"").contains("ephemeral_ok"));
     assert!(fault("any_account = \"yes\"").contains("any_account: must be true or false"));
-    assert!(fault("path = \"\"").contains("path: names no file"));
+    assert!(fault("path = \"\"").contains("path: must not be empty"));
     assert!(fault("sweep_after_seconds = 0").contains("from 1 on"));
     assert!(fault("[accounts.\"\"]").contains("empty"));
     assert!(fault("[accounts]\na = 1").contains("accounts.a: must be a section"));

@@ -1,0 +1,205 @@
+//! From the segments of a path to a route.
+
+use http::Method;
+
+use super::{Dialect, Kind, Route, Version, bad};
+use crate::refusal::{Reason, Refusal};
+
+/// More segments than any route of the API has.
+const MOST_SEGMENTS: usize = 16;
+
+/// No name in the API comes near.
+const LONGEST_SEGMENT: usize = 256;
+
+/// What OpenAI's clients ask for, right below the base URL. `models` is in both dialects.
+const OPENAI_ROUTES: [&str; 7] =
+    ["chat", "embeddings", "completions", "responses", "images", "videos", "audio"];
+
+/// Where clients speak to models over a web socket.
+const LIVE: &str = "google.ai.generativelanguage.";
+
+/// The segments of `path`, decoded once, each of them harmless.
+///
+/// An encoded colon is one: it is what some HTTP clients make of `x:generateContent`. An encoded slash is none: it would
+/// be a slash to some of those on the way, and part of a name to others.
+pub(super) fn segments(path: &str) -> Result<Vec<String>, Refusal> {
+    let path = path.strip_prefix('/').ok_or_else(|| bad("the path must begin with a slash"))?;
+    // The base URL of some clients ends in a slash, and so does what they ask for.
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let segments: Vec<_> = path.split('/').map(segment).collect::<Result<_, _>>()?;
+    if segments.len() > MOST_SEGMENTS {
+        return Err(bad("the path has more parts than any route"));
+    }
+    Ok(segments)
+}
+
+fn segment(text: &str) -> Result<String, Refusal> {
+    if text.len() > 3 * LONGEST_SEGMENT {
+        return Err(bad("a part of the path is too long"));
+    }
+    let decoded = super::query::decode(text, false)
+        .ok_or_else(|| bad("the path has an escape that is none, or is no text"))?;
+    if decoded.is_empty() {
+        return Err(bad("the path has an empty part: two slashes in a row"));
+    }
+    if decoded.bytes().all(|byte| byte == b'.') {
+        return Err(bad("the path has a part of dots, which leads elsewhere"));
+    }
+    let safe = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~' | b':');
+    if !decoded.bytes().all(safe) || decoded.len() > LONGEST_SEGMENT {
+        return Err(bad(
+            "the path has a character, encoded or not, that no route has: letters, digits and - . _ ~ : are allowed",
+        ));
+    }
+    Ok(decoded)
+}
+
+/// The route of these segments.
+pub(super) fn route(
+    method: &Method,
+    segments: &[String],
+    query: Vec<(String, String)>,
+    upstream: Dialect,
+) -> Result<Route, Refusal> {
+    let mut rest: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let mut project = None;
+    if rest.first() == Some(&"p") {
+        let name = rest.get(1).ok_or_else(unknown)?;
+        project = Some((*name).to_owned());
+        rest.drain(..2);
+    }
+    if rest.first() == Some(&"ws") {
+        let known = rest.get(1).is_some_and(|name| name.starts_with(LIVE)) && rest.len() == 2;
+        let mut route = empty(method, query, project);
+        route.kind = Kind::Live;
+        route.path = rest.join("/");
+        return if known { Ok(route) } else { Err(unknown()) };
+    }
+    let is_upload = rest.first() == Some(&"upload");
+    if is_upload {
+        rest.remove(0);
+    }
+    let version = rest.first().and_then(|first| Version::named(first));
+    if version.is_some() {
+        rest.remove(0);
+    }
+    if rest.is_empty() {
+        return Err(unknown());
+    }
+    let mut route = empty(method, query, project);
+    route.version = version;
+    route.is_upload = is_upload;
+    let under_openai = rest[0] == "openai";
+    if under_openai {
+        rest.remove(0);
+    }
+    let first = rest.first().copied().ok_or_else(unknown)?;
+    let is_openai = under_openai || upstream == Dialect::OpenAi || OPENAI_ROUTES.contains(&first);
+    if is_openai && !is_upload { openai(route, &rest, upstream) } else { native(route, &rest) }
+}
+
+fn openai(mut route: Route, rest: &[&str], upstream: Dialect) -> Result<Route, Refusal> {
+    route.dialect = Dialect::OpenAi;
+    route.kind = Kind::of_openai(rest[0]);
+    if matches!(route.kind, Kind::Files | Kind::Batch) && rest.len() > 1 {
+        route.resource = Some(rest[..2].join("/"));
+    }
+    // A colon there is a verb of Gemini's own API, which the upstream does not speak.
+    if upstream == Dialect::OpenAi && rest.iter().any(|segment| segment.contains(':')) {
+        return Err(Refusal::new(
+            Reason::UnknownRoute,
+            "the upstream of this gateway speaks OpenAI's dialect only",
+        )
+        .should_retry(false));
+    }
+    match upstream {
+        // Its base URL holds the version.
+        Dialect::OpenAi => {
+            route.version = None;
+            route.path = rest.join("/");
+        }
+        Dialect::Native => {
+            // Google has it in one version only; what clients put in front of it is their habit.
+            route.version = Some(Version::V1Beta);
+            route.path = format!("openai/{}", rest.join("/"));
+        }
+    }
+    Ok(route)
+}
+
+fn native(mut route: Route, rest: &[&str]) -> Result<Route, Refusal> {
+    // A verb stands behind the last segment alone.
+    let (last, names) = rest.split_last().ok_or_else(unknown)?;
+    if names.iter().any(|name| name.contains(':')) {
+        return Err(unknown());
+    }
+    let (name, verb) = last.split_once(':').unwrap_or((last, ""));
+    if name.is_empty() || verb.contains(':') || (last.contains(':') && verb.is_empty()) {
+        return Err(bad("the verb stands behind the last part's only colon"));
+    }
+    let verb = Some(verb).filter(|verb| !verb.is_empty());
+    route.verb = verb.map(str::to_owned);
+    route.path = rest.join("/");
+    let collection = rest[0].split(':').next().unwrap_or_default();
+    if route.is_upload {
+        route.kind = Kind::Upload;
+        return Ok(route);
+    }
+    if matches!(collection, "models" | "tunedModels") {
+        return model(route, rest, verb);
+    }
+    route.kind = Kind::of_collection(collection);
+    if rest.contains(&"auth_tokens") {
+        route.kind = Kind::AuthToken;
+    }
+    if rest.len() > 1 {
+        let id = rest[1].split(':').next().unwrap_or_default();
+        route.resource = Some(format!("{collection}/{id}"));
+    }
+    Ok(route)
+}
+
+/// `models`, `models/x`, `models/x:verb`, `models/x/operations/y`.
+fn model(mut route: Route, rest: &[&str], verb: Option<&str>) -> Result<Route, Refusal> {
+    let Some(name) = rest.get(1) else {
+        route.kind = if verb.is_some() { Kind::OtherVerb } else { Kind::Models };
+        return Ok(route);
+    };
+    let name = name.split(':').next().unwrap_or_default();
+    let model = if rest[0] == "models" { name.to_owned() } else { format!("{}/{name}", rest[0]) };
+    route.kind = match (rest.get(2), verb) {
+        (Some(&"operations"), _) => {
+            route.resource = Some(rest[..rest.len().min(4)].join("/"));
+            Kind::Operations
+        }
+        (Some(_), _) => Kind::Other,
+        (None, Some(verb)) => Kind::of_verb(verb),
+        (None, None) => Kind::Models,
+    };
+    route.model = Some(model);
+    Ok(route)
+}
+
+fn empty(method: &Method, query: Vec<(String, String)>, project: Option<String>) -> Route {
+    Route {
+        dialect: Dialect::Native,
+        project,
+        version: None,
+        is_upload: false,
+        kind: Kind::Other,
+        method: method.clone(),
+        model: None,
+        verb: None,
+        resource: None,
+        path: String::new(),
+        query,
+    }
+}
+
+fn unknown() -> Refusal {
+    Refusal::new(
+        Reason::UnknownRoute,
+        "there is no such route; the base URL for clients is this address, or this address with /v1beta/openai/",
+    )
+    .should_retry(false)
+}
