@@ -1,8 +1,15 @@
 //! Several projects, each with its own budget, on one shared allowance: a gateway for apps in any language.
 
+mod admit;
 mod auth;
 mod config;
+mod cors;
+mod gateway;
+mod handle;
 mod headers;
+mod health;
+mod metrics;
+mod pinned;
 mod project;
 mod refusal;
 mod respond;
@@ -15,6 +22,7 @@ mod upload;
 
 pub use self::{
     config::{Config, Cors, Limits, Queue, Settings},
+    gateway::{Gateway, Running, StartError},
     project::{DEFAULT_PROJECT, Project, Projects, Unbounded},
     refusal::{AsItCame, Reason, Refusal},
     route::Dialect,

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet, time::timeout};
 
 pub(crate) use self::{
-    limits::ServerLimits,
+    limits::{MAX_HEADERS, ServerLimits},
     phase::{Phase, Phases, Stage},
 };
 use crate::respond::AnswerBody;

@@ -245,9 +245,15 @@ mod tests {
 
     #[test]
     fn an_array_gets_one_more_element_and_its_end() {
-        for stream in
-            ["", "[", " [ ", r#"[{"a":"]}"}"#, "[{\"a\":[1,{}]}\r\n", r#"[{"a":"\"]"},"#, "[{},\r\n"]
-        {
+        for stream in [
+            "",
+            "[",
+            " [ ",
+            r#"[{"a":"]}"}"#,
+            "[{\"a\":[1,{}]}\r\n",
+            r#"[{"a":"\"]"},"#,
+            "[{},\r\n",
+        ] {
             let words = after(Framing::Array(Elements::default()), stream).unwrap();
             let whole: Value = serde_json::from_str(&format!("{stream}{words}")).unwrap();
             let last = whole.as_array().unwrap().last().unwrap();

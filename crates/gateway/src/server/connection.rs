@@ -5,7 +5,10 @@ use std::{
     io,
     net::SocketAddr,
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,9 +17,12 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, sleep_until, timeout_at},
+};
 
-use super::{Phase, Service, ServerLimits, Stage, stall::Stalling};
+use super::{Phase, ServerLimits, Service, Stage, stall::Stalling};
 
 /// What an HTTP/2 connection without news is asked after, so that dead ones are noticed.
 const PING_AFTER: Duration = Duration::from_secs(30);
@@ -34,13 +40,13 @@ impl Rules {
         let mut http1 = http1::Builder::new();
         http1
             .timer(TokioTimer::new())
-            .header_read_timeout(limits.head)
+            .header_read_timeout(limits.idle)
             .max_buf_size(limits.head_bytes);
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_AFTER)
-            .keep_alive_timeout(limits.head)
+            .keep_alive_timeout(limits.idle)
             .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
             .max_concurrent_streams(limits.streams)
             .max_send_buf_size(64 << 10);
@@ -56,8 +62,9 @@ pub(crate) async fn serve<S: Service>(
     rules: &Rules,
     mut stage: Stage,
 ) {
+    let limit = Instant::now() + rules.limits.head;
     let speaks_http2 = tokio::select! {
-        begun = timeout(rules.limits.head, begins_as_http2(&stream)) => match begun {
+        begun = timeout_at(limit, begins_as_http2(&stream)) => match begun {
             Ok(Ok(speaks_http2)) => speaks_http2,
             // Gone, or silent for too long.
             Ok(Err(_)) | Err(_) => return,
@@ -68,14 +75,17 @@ pub(crate) async fn serve<S: Service>(
     // Answers are written whole, so there is nothing to gather.
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(Stalling::new(stream, rules.limits.stall));
+    let asked = Arc::new(AtomicBool::new(false));
+    let has_asked = Arc::clone(&asked);
     let service = service_fn(move |request| {
+        asked.store(true, Ordering::Relaxed);
         let service = Arc::clone(&service);
         async move { Ok::<_, Infallible>(service.answer(request, peer).await) }
     });
     let ended = if speaks_http2 {
-        run(rules.http2.serve_connection(io, service), &mut stage).await
+        run(rules.http2.serve_connection(io, service), limit, &has_asked, &mut stage).await
     } else {
-        run(rules.http1.serve_connection(io, service), &mut stage).await
+        run(rules.http1.serve_connection(io, service), limit, &has_asked, &mut stage).await
     };
     if let Err(error) = ended {
         tracing::debug!(%error, %peer, "a connection ended early");
@@ -134,11 +144,28 @@ where
     }
 }
 
-async fn run(connection: impl Graceful, stage: &mut Stage) -> hyper::Result<()> {
+/// Runs a connection to its end, or to `limit` if nothing was asked by then: half a head, byte by byte, is no reason
+/// to keep it.
+async fn run(
+    connection: impl Graceful,
+    limit: Instant,
+    has_asked: &AtomicBool,
+    stage: &mut Stage,
+) -> hyper::Result<()> {
     let mut connection = pin!(connection);
-    tokio::select! {
-        ended = &mut connection => return ended,
-        () = stage.left(Phase::Serving) => {}
+    let mut first = pin!(sleep_until(limit));
+    let mut is_new = true;
+    loop {
+        tokio::select! {
+            ended = &mut connection => return ended,
+            () = &mut first, if is_new => {
+                if !has_asked.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                is_new = false;
+            }
+            () = stage.left(Phase::Serving) => break,
+        }
     }
     connection.as_mut().finish();
     connection.await

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::config::Limits;
+
 /// How many headers a request may have; more is answered with 431. What the parser keeps on its stack.
 pub(crate) const MAX_HEADERS: usize = 100;
 
@@ -12,13 +14,28 @@ pub(crate) struct ServerLimits {
     pub(crate) connections: usize,
     /// Bytes of a request's head; more is answered with 431. Defaults to 64 KB.
     pub(crate) head_bytes: usize,
-    /// How long a client may take for a request's head, and for its first byte; then the connection ends, as does one
-    /// that is kept and not used. Defaults to 60 s: beyond the time for which clients keep idle connections.
+    /// How long a client may take from its connection to the end of its first request's head; then the connection
+    /// ends. Defaults to 10 s.
     pub(crate) head: Duration,
+    /// How long a connection is kept without a request, the time for its next head included. Defaults to 75 s: clients
+    /// keep theirs for 5 to 60 s, and whoever ends it second meets no race.
+    pub(crate) idle: Duration,
     /// How long a client may leave a full socket unread; then the connection ends. Defaults to 60 s.
     pub(crate) stall: Duration,
     /// Requests at a time on one HTTP/2 connection. Defaults to 128.
     pub(crate) streams: u32,
+}
+
+impl ServerLimits {
+    /// Those that an operator sets.
+    pub(crate) fn of(limits: &Limits) -> Self {
+        Self {
+            connections: limits.connections,
+            head: limits.head_time,
+            stall: limits.idle_time,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for ServerLimits {
@@ -26,7 +43,8 @@ impl Default for ServerLimits {
         Self {
             connections: 8_192,
             head_bytes: 64 << 10,
-            head: Duration::from_secs(60),
+            head: Duration::from_secs(10),
+            idle: Duration::from_secs(75),
             stall: Duration::from_secs(60),
             streams: 128,
         }

@@ -1,0 +1,236 @@
+//! A gateway: what it is made of, how it starts and how it stops.
+
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use keywheel::{
+    Clock, Gemini, SystemClock,
+    ledger::{Ledger, LedgerError},
+};
+use tokio::{net::TcpListener, task::JoinHandle};
+
+use crate::{
+    config::{Config, Settings},
+    cors::Origins,
+    metrics::Metrics,
+    server::{self, Phase, Phases, ServerLimits, Stage},
+    spool::{Spool, SpoolLimits},
+    upload::Signer,
+};
+
+/// How a gateway is started: see [`Gateway::start`].
+#[derive(Debug)]
+pub struct Gateway;
+
+/// Why a gateway does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The address cannot be had.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The ledger cannot be opened, so nothing could be sent.
+    #[error("the ledger cannot be opened: {0}")]
+    Ledger(#[from] LedgerError),
+    /// The client cannot be built: no keys, or a state file that cannot be used.
+    #[error(transparent)]
+    Client(#[from] keywheel::Error),
+    /// There is no project, so nobody could ask.
+    #[error("there is no project")]
+    NoProject,
+    /// The secret for upload addresses cannot be made or read.
+    #[error("the secret for upload addresses cannot be kept in the state folder: {0}")]
+    Secret(#[source] io::Error),
+}
+
+impl Gateway {
+    /// Opens the ledger, builds the client, listens, and serves in the background.
+    ///
+    /// # Errors
+    /// See [`StartError`]. Nothing runs then.
+    pub async fn start(config: Config) -> Result<Running, StartError> {
+        Self::start_at(config, Arc::new(SystemClock)).await
+    }
+
+    /// The same by a clock of one's own: quotas, budgets, queues and upload addresses go by it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_at(config: Config, clock: Arc<dyn Clock>) -> Result<Running, StartError> {
+        let Config { settings, client, ledger, .. } = config;
+        let address = settings.listen;
+        let listen_error = |source| StartError::Listen { address, source };
+        let listener = server::listen(address).await.map_err(listen_error)?;
+        let address = listener.local_addr().map_err(listen_error)?;
+        let first = settings.projects.default().ok_or(StartError::NoProject)?.name.clone();
+        let ledger = Ledger::builder().clock(Arc::clone(&clock)).config(ledger).open().await?;
+        let client = client.clock(Arc::clone(&clock)).ledger(ledger.clone(), first.as_str());
+        let gemini = client.build().await?;
+        let phases = Phases::new();
+        let app = App::new(gemini, ledger, clock, settings, phases.stage())?;
+        Ok(Running::of(listener, address, Arc::new(app), phases))
+    }
+}
+
+/// A gateway that runs. Dropped, it ends at once, and what is under way is cut off: [`stop`](Self::stop) it.
+pub struct Running {
+    app: Arc<App>,
+    address: SocketAddr,
+    phases: Phases,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    fn of(listener: TcpListener, address: SocketAddr, app: Arc<App>, phases: Phases) -> Self {
+        let task = tokio::spawn(run(listener, Arc::clone(&app), phases.clone()));
+        Self { app, address, phases, task }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The client that it asks with: its pool, its counters.
+    #[must_use]
+    pub fn gemini(&self) -> &Gemini {
+        &self.app.gemini
+    }
+
+    /// The ledger that it charges.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.app.ledger
+    }
+
+    /// Stops it: nothing new is accepted, and what is under way has `drain` to come to its end. Then streams end with
+    /// an error that their clients notice, what is left is cut off, everything is settled, and pool and ledger are
+    /// written.
+    ///
+    /// # Cancel safety
+    /// Once polled, it stops by itself even if the future is dropped.
+    pub async fn stop(&self, drain: Duration) {
+        if self.phases.stage().now() == Phase::Serving {
+            self.phases.reach(Phase::Draining);
+            let phases = self.phases.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(drain).await;
+                phases.reach(Phase::Ending);
+            });
+        }
+        self.wait().await;
+    }
+
+    /// Ends when it has stopped.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn wait(&self) {
+        self.phases.stage().left(Phase::Ending).await;
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn run(listener: TcpListener, app: Arc<App>, phases: Phases) {
+    let limits = ServerLimits::of(&app.current().settings.limits);
+    server::serve(listener, Arc::clone(&app), limits, phases.stage()).await;
+    app.write_everything().await;
+    phases.reach(Phase::Ended);
+}
+
+/// What every request needs.
+pub(crate) struct App {
+    pub(crate) gemini: Gemini,
+    pub(crate) ledger: Ledger,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Metrics,
+    pub(crate) spool: Spool,
+    pub(crate) signer: Signer,
+    pub(crate) stage: Stage,
+    current: RwLock<Arc<Current>>,
+}
+
+/// The settings that hold now. A request goes by those of its beginning.
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub(crate) settings: Settings,
+    pub(crate) origins: Origins,
+}
+
+impl Current {
+    pub(crate) fn new(settings: Settings) -> Self {
+        let origins = Origins::of(settings.cors.origins.iter().map(String::as_str));
+        Self { settings, origins }
+    }
+}
+
+impl App {
+    fn new(
+        gemini: Gemini,
+        ledger: Ledger,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        stage: Stage,
+    ) -> Result<Self, StartError> {
+        let folder = gemini.pool().state_file().and_then(std::path::Path::parent);
+        let signer =
+            folder.map_or_else(Signer::fleeting, Signer::of).map_err(StartError::Secret)?;
+        let idle = settings.limits.idle_time;
+        let spool = Spool::new(SpoolLimits { idle, ..SpoolLimits::default() });
+        Ok(Self {
+            gemini,
+            ledger,
+            clock,
+            metrics: Metrics::new(),
+            spool,
+            signer,
+            stage,
+            current: RwLock::new(Arc::new(Current::new(settings))),
+        })
+    }
+
+    pub(crate) fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn goes_by(&self, current: Current) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
+    }
+
+    /// How many requests wait for room.
+    pub(crate) fn queued(&self) -> usize {
+        0
+    }
+
+    /// Ends with everything on disk that this process has to say.
+    async fn write_everything(&self) {
+        // Settlements that nobody waits for stand in the ledger's line; whoever comes after them is served after them.
+        if let Err(error) = self.ledger.sweep().await {
+            tracing::error!(%error, "the ledger could not be written at the end");
+        }
+        if let Err(error) = self.gemini.flush().await {
+            tracing::error!(%error, "the pool's state could not be written at the end");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! From a request in hand to the provider and back.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request::Parts};
+use hyper::body::Incoming;
+use keywheel::raw::{Body, Call, Relay, Relayed};
+
+use super::{Asked, Form, Record, allowed, inward, peek::Peek};
+use crate::{
+    gateway::{App, Current},
+    headers, pinned,
+    refusal::{Reason, Refusal},
+    respond::{AnswerBody, Handed},
+    route::{Dialect, Kind, Route},
+    stream_end::{Elements, Framing, Tail},
+    upload,
+};
+
+const KEY: HeaderName = HeaderName::from_static("x-keywheel-key");
+const MODEL: HeaderName = HeaderName::from_static("x-keywheel-model");
+const MAX_OUTPUT: HeaderName = HeaderName::from_static("x-keywheel-max-output");
+const UPLOAD_URL: HeaderName = HeaderName::from_static("x-goog-upload-url");
+
+/// The provider's answer, about to be handed on.
+pub(super) struct Handing {
+    asked: Asked,
+    relayed: Relayed,
+}
+
+/// Takes the body in and asks the provider, once there is budget and a key.
+///
+/// # Errors
+/// What the client is told: the body is none, the project may not, nothing has room, the provider did not answer.
+pub(super) async fn ask(
+    app: &Arc<App>,
+    now: &Current,
+    head: &Parts,
+    mut asked: Asked,
+    body: Incoming,
+    record: &mut Record,
+) -> Result<Handing, Refusal> {
+    let limits = &now.settings.limits;
+    let most = if asked.route.is_upload { limits.upload } else { limits.body };
+    let body = inward::take(app, body, most).await?;
+    let peek = Peek::of(asked.route.kind, &body).await.map_err(|error| {
+        tracing::error!(%error, "a body cannot be read again");
+        Refusal::new(Reason::Internal, "the gateway lost the request's body").scope("gateway")
+    })?;
+    if let Some(model) = &peek.model {
+        allowed(&asked.project, model)?;
+    }
+    record.form = form(&asked.route, &peek);
+    let owner = pinned::owner(app, now, &asked, &peek);
+    let relay = relay(app, now, head, &mut asked, &peek, body)?;
+    let relay = match &owner {
+        Some(owner) => relay.owner(owner.as_str()),
+        None => relay,
+    };
+    let relayed = relay.await.map_err(|error| {
+        let refusal = Refusal::of(&error, asked.project.name.as_str(), app.clock.now());
+        pinned::explained(refusal, owner.as_deref())
+    })?;
+    Ok(Handing { asked, relayed })
+}
+
+fn relay(
+    app: &App,
+    now: &Current,
+    head: &Parts,
+    asked: &mut Asked,
+    peek: &Peek,
+    body: Body,
+) -> Result<Relay, Refusal> {
+    let Asked { route, project, .. } = asked;
+    let charge = fixed_charge(app, now, route, project, peek)?;
+    let call = Call {
+        method: route.method.clone(),
+        path: route.call_path(&now.settings.api_version),
+        query: std::mem::take(&mut route.query),
+        headers: headers::to_upstream(&head.headers),
+        body,
+    };
+    let mut relay = app.gemini.relay(call).account(project.name.as_str());
+    if let Some(tokens) = charge {
+        relay = relay.fixed_charge(tokens);
+    }
+    if project.allow_paid {
+        relay = relay.allow_paid();
+    }
+    if let Some(model) = route.model.as_ref().or(peek.model.as_ref())
+        && !project.models.is_empty()
+    {
+        relay = relay.fallback(project.instead_of(model).iter().map(String::as_str));
+    }
+    Ok(relay)
+}
+
+/// What a call is charged whose tokens nobody can tell beforehand.
+///
+/// # Errors
+/// Nothing is set for it, and there is a budget that it would go past.
+fn fixed_charge(
+    app: &App,
+    now: &Current,
+    route: &Route,
+    project: &crate::project::Project,
+    peek: &Peek,
+) -> Result<Option<u64>, Refusal> {
+    let Some(unbounded) = route.unbounded(peek.background) else { return Ok(None) };
+    let own = project.fixed_charges.get(&unbounded);
+    if let Some(charge) = own.or_else(|| now.settings.fixed_charges.get(&unbounded)) {
+        return Ok(Some(*charge));
+    }
+    let rules = app.ledger.rules();
+    let has_budget = rules
+        .limits_for(&project.name, route.model.as_deref().unwrap_or_default())
+        .is_ok_and(|mut limits| limits.next().is_some());
+    if !has_budget {
+        return Ok(None);
+    }
+    let name = unbounded.as_str();
+    let fault = format!(
+        "nobody can tell beforehand what this costs ({name}), and the project {} has a budget; \
+         the operator can allow it at a fixed charge: [unbounded] {name} = <tokens>",
+        project.name.as_str()
+    );
+    let refusal = Refusal::new(Reason::UnboundedRoute, fault);
+    Err(refusal.scope(format!("project {}", project.name.as_str())).should_retry(false))
+}
+
+/// In which form a degraded answer would be read. `None`: the route has none.
+fn form(route: &Route, peek: &Peek) -> Option<Form> {
+    match route.kind {
+        Kind::Generate => Some(Form::Whole),
+        Kind::Stream if is_sse(route) => Some(Form::Events),
+        Kind::Stream => Some(Form::Array),
+        Kind::Chat => {
+            let model = peek.model.clone().unwrap_or_default();
+            Some(Form::Chat { model, stream: peek.stream })
+        }
+        _ => None,
+    }
+}
+
+fn is_sse(route: &Route) -> bool {
+    route.query.iter().any(|(name, value)| name == "alt" && value == "sse")
+}
+
+impl Handing {
+    /// The head of the answer, and its body to be handed on.
+    pub(super) fn answer(
+        self,
+        app: &Arc<App>,
+        head: &Parts,
+        mut record: Record,
+    ) -> Response<AnswerBody> {
+        let Self { asked, relayed } = self;
+        let status = StatusCode::from_u16(relayed.status).unwrap_or(StatusCode::OK);
+        let mut headers = headers::to_client(&relayed.headers);
+        say(&mut headers, KEY, &relayed.key_label);
+        if let Some(model) = &relayed.model {
+            say(&mut headers, MODEL, model);
+        }
+        if let Some(tokens) = relayed.output_cap {
+            headers.insert(MAX_OUTPUT, HeaderValue::from(tokens));
+        }
+        if asked.route.is_upload {
+            lead_here(app, head, &asked, &relayed.quota_project, &mut headers);
+        }
+        record.is_called(relayed.request_id);
+        record.answered_by(relayed.key_label, relayed.model.as_deref(), relayed.attempts.len());
+        record.answers(status);
+        record.mark(&mut headers);
+        let framing = framing(&asked.route, &relayed.headers);
+        let length = relayed.body.remaining().or_else(|| length(&relayed.headers));
+        let body = Handed::new(relayed.body, framing, length, app.stage.clone(), record);
+        let mut answer = Response::new(AnswerBody::Handed(Box::new(body)));
+        *answer.status_mut() = status;
+        *answer.headers_mut() = headers;
+        answer
+    }
+}
+
+/// Lets the address of an upload lead to the gateway.
+fn lead_here(app: &App, head: &Parts, asked: &Asked, owner: &str, headers: &mut HeaderMap) {
+    let Some(url) = headers.remove(UPLOAD_URL) else { return };
+    let address = url.to_str().ok().and_then(upload::Address::of);
+    let (Some(address), Some(base)) = (address, base(head)) else {
+        tracing::error!("the provider named an upload address that cannot be stood for");
+        return;
+    };
+    let begun =
+        upload::Begun { project: asked.project.name.as_str().to_owned(), owner: owner.to_owned() };
+    let token = app.signer.sign(&begun, &address.path, &address.query, app.clock.now());
+    say(headers, UPLOAD_URL, &address.on(&base, &token));
+}
+
+/// How the client calls the gateway, as `https://gateway.example`.
+fn base(head: &Parts) -> Option<String> {
+    let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = head.uri.authority().map(http::uri::Authority::as_str).or(host)?;
+    // Whoever ends TLS before the gateway says so.
+    let is_tls = head.headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
+    Some(format!("{}://{host}", if is_tls { "https" } else { "http" }))
+}
+
+/// How the provider's answer is framed.
+fn framing(route: &Route, headers: &HeaderMap) -> Framing {
+    let kind = headers.get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    // Nothing can be put behind what is compressed.
+    let is_plain =
+        headers.get(header::CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
+    if !is_plain {
+        return Framing::Whole;
+    }
+    match (kind.starts_with(b"text/event-stream"), route.kind) {
+        (true, Kind::Interactions) => Framing::Interaction(Tail::default()),
+        (true, _) if route.dialect == Dialect::OpenAi => Framing::OpenAiEvents(Tail::default()),
+        (true, _) => Framing::Events(Tail::default()),
+        (false, Kind::Stream) => Framing::Array(Elements::default()),
+        (false, _) => Framing::Whole,
+    }
+}
+
+fn length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn say(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    // Labels are people's own words, and not all of them can stand in a header.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}

@@ -1,0 +1,126 @@
+//! What the pool and the ledger say of themselves at the moment they are asked.
+
+use keywheel::{Counters, PoolStatus, ledger::AccountId};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use super::Name;
+use crate::health::Keys;
+
+/// The most projects whose budgets are told; a scrape is no report.
+pub(crate) const MOST_PROJECTS: usize = 100;
+
+/// What is known at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) counters: Counters,
+    pub(crate) keys: Keys,
+    /// Who waits in the pool.
+    pub(crate) waiting: u64,
+    /// Who waits in the projects' queues.
+    pub(crate) queued: u64,
+    /// Tokens of the ledger's day: project, charged, reserved.
+    pub(crate) budgets: Vec<(AccountId, u64, u64)>,
+    pub(crate) ledger_rows: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByState {
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCause {
+    cause: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByModel {
+    model: String,
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByProject {
+    project: Name,
+    state: &'static str,
+}
+
+impl Snapshot {
+    pub(crate) fn of(counters: Counters, status: &PoolStatus, queued: usize) -> Self {
+        let waiting = status.waiting.iter().map(|model| model.waiters as u64).sum();
+        let keys = Keys::of(status);
+        Self { counters, keys, waiting, queued: queued as u64, ..Self::default() }
+    }
+
+    pub(super) fn registry(&self) -> Registry {
+        let mut registry = Registry::with_prefix("keywheel");
+        self.pool(&mut registry);
+        self.calls(&mut registry);
+        self.ledger(&mut registry);
+        registry
+    }
+
+    fn pool(&self, registry: &mut Registry) {
+        let keys = Family::<ByState, Gauge>::default();
+        let Keys { ready, cooling, quarantined, .. } = self.keys;
+        for (state, count) in [("ready", ready), ("cooling", cooling), ("quarantined", quarantined)]
+        {
+            set(&keys.get_or_create(&ByState { state }), count as u64);
+        }
+        registry.register("keys", "Keys by state", keys);
+        let waiting = Family::<ByState, Gauge>::default();
+        set(&waiting.get_or_create(&ByState { state: "pool" }), self.waiting);
+        set(&waiting.get_or_create(&ByState { state: "queue" }), self.queued);
+        registry.register("waiting", "Requests that wait for a key or for budget", waiting);
+    }
+
+    fn calls(&self, registry: &mut Registry) {
+        let counters = &self.counters;
+        let mut count = |name: &str, help: &str, value: u64| {
+            let counter = Counter::<u64>::default();
+            counter.inc_by(value);
+            registry.register(name, help, counter);
+        };
+        count("upstream_requests", "Requests sent to the provider", counters.attempts);
+        count("upstream_served", "Requests that the provider answered", counters.served);
+        count("upstream_failed", "Requests that brought no whole answer", counters.failed);
+        count("upstream_retries", "Requests that repeated a failed one", counters.retries);
+        count("fallbacks", "Calls that another model served", counters.fallbacks);
+        let refused = Family::<ByCause, Counter>::default();
+        for (cause, value) in &counters.refused {
+            refused.get_or_create(&ByCause { cause }).inc_by(*value);
+        }
+        registry.register("upstream_refused", "Requests that the provider refused", refused);
+        let tokens = Family::<ByModel, Counter>::default();
+        for (model, of_it) in &counters.models {
+            for (kind, value) in [("input", of_it.input_tokens), ("output", of_it.output_tokens)] {
+                tokens.get_or_create(&ByModel { model: model.clone(), kind }).inc_by(value);
+            }
+        }
+        registry.register("tokens", "Tokens by model", tokens);
+    }
+
+    fn ledger(&self, registry: &mut Registry) {
+        let budget = Family::<ByProject, Gauge>::default();
+        for (project, charged, reserved) in self.budgets.iter().take(MOST_PROJECTS) {
+            for (state, value) in [("charged", *charged), ("reserved", *reserved)] {
+                let project = Name(Some(project.clone()));
+                set(&budget.get_or_create(&ByProject { project, state }), value);
+            }
+        }
+        registry.register("day_tokens", "Tokens of the ledger's day by project", budget);
+        if let Some(rows) = self.ledger_rows {
+            let gauge = Gauge::<i64>::default();
+            set(&gauge, rows);
+            registry.register("ledger_rows", "Rows in the ledger", gauge);
+        }
+    }
+}
+
+fn set(gauge: &Gauge, value: u64) {
+    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+}

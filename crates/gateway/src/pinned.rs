@@ -1,0 +1,42 @@
+//! Files, uploads, caches, batches, interactions and the like belong to the quota project whose key made them, and no
+//! other key can use them. Until they are remembered one by one, all of them are kept by one quota project.
+//!
+//! `affinity.rs` is the place for the owners of each: what made it, kept on disk before the answer goes out, and lists
+//! that walk over all quota projects. [`owner`] is where it would be asked.
+
+use crate::{
+    gateway::{App, Current},
+    handle::{Asked, Peek},
+    refusal::{Reason, Refusal},
+};
+
+/// The one quota project that can do it. `None`: any.
+pub(crate) fn owner(app: &App, now: &Current, asked: &Asked, peek: &Peek) -> Option<String> {
+    if let Some(begun) = &asked.begun {
+        return Some(begun.owner.clone());
+    }
+    if !asked.route.is_stateful() && peek.names.is_empty() {
+        return None;
+    }
+    now.settings
+        .quota_project
+        .clone()
+        .or_else(|| app.gemini.status().keys.first().map(|key| key.quota_project.clone()))
+}
+
+/// Says what `owner` has to do with it, where it is the reason that nothing can serve.
+pub(crate) fn explained(mut refusal: Refusal, owner: Option<&str>) -> Refusal {
+    let concerns = matches!(
+        refusal.reason,
+        Reason::Exhausted | Reason::NoKeys | Reason::AllKeysDead | Reason::UpstreamDown
+    );
+    if let (Some(owner), true) = (owner, concerns) {
+        refusal.message = format!(
+            "files, caches, batches and interactions are kept by the quota project {owner}, and \
+             no other can serve them: {}",
+            refusal.message
+        );
+        refusal.scope = format!("quota project {owner}");
+    }
+    refusal
+}
