@@ -326,3 +326,17 @@ fn a_call_dropped_at_any_await_leaves_the_pool_in_balance() {
     }
     panic!("it never ended");
 }
+
+/// Else a bucket that is believed to be spent would stay so, where everybody has a queue of his own.
+#[test]
+fn without_patience_the_days_exploration_is_made_all_the_same() {
+    let rig = Rig::new(1);
+    rig.script.reply(day_spent(0));
+    rig.script.otherwise(answer);
+    let call = || whole(&rig.gemini).patience(Duration::ZERO);
+    let error = rig.run(call()).unwrap_err();
+    assert_eq!(account(error.attempts()), [("GEMINI_API_KEY_1", "free_tier_not_available")]);
+    rig.clock.advance(Duration::from_secs(24 * 3600));
+    assert_eq!(rig.run(call()).unwrap().attempts.len(), 1);
+    rig.assert_balanced();
+}

@@ -38,6 +38,8 @@ impl std::fmt::Debug for Core {
 pub(crate) enum Mode {
     /// A key, be it for the day's exploratory request of a bucket.
     Explores,
+    /// The same, for somebody who does not wait but for the state file's word: his deadline had come when he asked.
+    NowOrNever,
     /// A key that is believed to serve.
     Takes,
     /// To know when there is one.
@@ -138,7 +140,9 @@ impl Core {
         state.line.pass_over(now_ms);
         let standing = state.line.looks(ask, ticket);
         let not_now = match standing {
-            Standing::First if overdue => state.look(ask, now_ms, &self.state.rules).err(),
+            Standing::First if overdue && mode != Mode::NowOrNever => {
+                state.look(ask, now_ms, &self.state.rules).err()
+            }
             Standing::First if only_looks => match self.seen(&mut state, ask, now_ms) {
                 Ok(()) => return Turn::Seen,
                 Err(not_now) => Some(not_now),
@@ -152,16 +156,17 @@ impl Core {
             }
         };
         let not_now = not_now.unwrap_or(NotNow::NEVER);
-        if standing == Standing::SentAway || overdue {
-            return Turn::Out(self.explain(&mut state, ask, not_now, now_ms));
-        }
         let blocked = self.state.host.until_ms() > now_ms;
+        let explores = mode == Mode::NowOrNever || mode == Mode::Explores && !overdue;
         if standing == Standing::First
-            && mode == Mode::Explores
+            && explores
             && !blocked
             && let Some(index) = self.explorable(&mut state, ask, now_ms)
         {
             return Turn::Explore(index);
+        }
+        if standing == Standing::SentAway || overdue {
+            return Turn::Out(self.explain(&mut state, ask, not_now, now_ms));
         }
         let soonest_ms = not_now.soonest_ms;
         // An answer that comes in may make room sooner than any moment that is known.

@@ -43,6 +43,10 @@ impl Pool {
 
     /// Waits for a key, first come, first served, until the ask's deadline.
     ///
+    /// An ask whose deadline has come already takes a key that can serve now, or ends. So it does not wait; but where
+    /// only the day's exploratory request of a bucket is left, it waits for the state file's word on that, half a
+    /// second at most.
+    ///
     /// A smaller ask may pass a larger one that has to wait for longer than about a minute, or that is served no
     /// later for it.
     ///
@@ -62,7 +66,9 @@ impl Pool {
             Err((model, _)) => model,
         };
         let spot = Spot::join(&model, &ask, OnlyLooks(false));
-        let mut mode = Mode::Explores;
+        let now_ms = self.clock().unix_ms();
+        let waits = ask.deadline_ms().is_none_or(|deadline_ms| now_ms < deadline_ms);
+        let mut mode = if waits { Mode::Explores } else { Mode::NowOrNever };
         loop {
             match self.core.turn(&model, &ask, spot.ticket, mode) {
                 Turn::Taken(grant) => {
@@ -73,7 +79,7 @@ impl Pool {
                     let explored = tokio::select! {
                         biased;
                         lease = self.core.explore(&model, &ask, index) => lease,
-                        () = self.deadline(&ask) => None,
+                        () = self.deadline(&ask), if waits => None,
                     };
                     if let Some(lease) = explored {
                         return Ok(lease);

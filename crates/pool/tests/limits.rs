@@ -339,3 +339,18 @@ async fn who_asks_for_limits_hears_of_every_project_that_may_serve_and_of_no_oth
     assert_eq!(known.iter().map(|project| project.day.requests).sum::<u64>(), 1);
     assert!(fixture.pool.limits("api:files").iter().all(|it| it.believed() == Limits::default()));
 }
+
+#[tokio::test]
+async fn who_does_not_wait_for_a_key_makes_the_days_exploration_all_the_same() {
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    let no_free_tier = Refusal::new([bucket(Cause::FreeTierNotAvailable, Wait::None)]);
+    let _ = fixture.refuse(&no_free_tier).await;
+    fixture.clock.set(at("2026-11-30T12:00:00Z"));
+    let now = || fixture.pool.lease(Ask::new(MODEL).by(fixture.now()));
+    let mut lease = now().await.unwrap();
+    assert!(lease.is_exploration());
+    lease.sent();
+    let _ = lease.refused(&no_free_tier).await;
+    let exhausted = now().await.unwrap_err();
+    assert_eq!(exhausted.kind, ExhaustedKind::Cooling, "once a day");
+}
