@@ -12,7 +12,7 @@ use keywheel_pool::{
 };
 use keywheel_provider::{api::GenerateRequest, upstream::Upstream};
 
-pub(crate) use self::call::{CallOptions, call_options, fallback_options};
+pub(crate) use self::call::{CallOptions, OnSent, call_options, fallback_options};
 pub use self::call::{Generate, Stream};
 use crate::{
     Counters, Error, GeminiBuilder, Owners, RetryConfig, attempt,
@@ -443,6 +443,7 @@ impl Gemini {
             deadline,
             stream_end,
             patience: None,
+            on_sent: None,
             allow_paid: false,
             owner: None,
             fallback,

@@ -235,6 +235,9 @@ impl<'a> Run<'a> {
             // From here on the attempt counts, also when this future is dropped.
             lease.sent();
             slip.sent();
+            if let Some(on_sent) = &self.options.on_sent {
+                (on_sent.0)();
+            }
             let sent_ms = self.inner.clock.unix_ms();
             self.count(&lease);
             let clock = &self.inner.clock;

@@ -12,7 +12,7 @@ use super::raw::{Plan, Said, asking, raw_options};
 use crate::{
     Attempt, Error, Gemini, Skipped,
     attempt::{Passing, RelayBody, relay as pass_on, work::is_route},
-    gemini::{CallOptions, Inner, call_options, fallback_options},
+    gemini::{CallOptions, Inner, OnSent, call_options, fallback_options},
     raw::Call,
 };
 
@@ -117,6 +117,35 @@ impl Relay {
     /// with [`Error::Exhausted`] and the soonest moment. Defaults to the deadline.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.options.patience = Some(patience);
+        self
+    }
+
+    /// Calls `tell` whenever an attempt goes out: it has its key, and the budget has let it through. For those who let
+    /// calls through in an order, and need not wait for the answer of one to let the next one ask.
+    ///
+    /// ```
+    /// # use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, raw::Call, testing::{Script, Scripted}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let script = Script::new();
+    /// # script.reply(Scripted::text("Hello"));
+    /// # let gemini = Gemini::builder()
+    /// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(script))
+    /// #     .build()
+    /// #     .await?;
+    /// let sent = Arc::new(AtomicU32::new(0));
+    /// let counter = Arc::clone(&sent);
+    /// let call = Call::post("models/gemini-3.5-flash:generateContent", r#"{"contents":[]}"#);
+    /// gemini.relay(call).on_sent(move || { counter.fetch_add(1, Ordering::Relaxed); }).await?;
+    /// assert_eq!(sent.load(Ordering::Relaxed), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_sent(mut self, tell: impl Fn() + Send + Sync + 'static) -> Self {
+        self.options.on_sent = Some(OnSent(Arc::new(tell)));
         self
     }
 

@@ -1,6 +1,6 @@
 //! Calls that have not begun, and what can be set on them.
 
-use std::{future::IntoFuture, sync::Arc, time::Duration};
+use std::{fmt, future::IntoFuture, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use keywheel_provider::api::GenerateRequest;
@@ -27,6 +27,17 @@ pub(crate) struct CallOptions {
     pub(crate) payer: Payer,
     /// It is a part of a call that has [earned](crate::attempt) its share of the retry budget already.
     pub(crate) earned: bool,
+    pub(crate) on_sent: Option<OnSent>,
+}
+
+/// Told of every attempt that goes out.
+#[derive(Clone)]
+pub(crate) struct OnSent(pub(crate) Arc<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for OnSent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnSent")
+    }
 }
 
 macro_rules! call_options {
