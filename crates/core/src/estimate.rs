@@ -23,15 +23,42 @@
 /// ```
 #[must_use]
 pub fn tokens(text: &str) -> u64 {
-    let mut counter = Counter::default();
-    for c in text.chars() {
-        if c.is_ascii() {
-            counter.ascii(c as u8);
-        } else {
-            counter.wide(c);
+    let mut tally = Tally::default();
+    tally.push(text);
+    tally.tokens()
+}
+
+/// The [`tokens`] of a text that comes in pieces, wherever it is cut.
+///
+/// ```
+/// use keywheel_core::estimate::{Tally, tokens};
+///
+/// let mut tally = Tally::default();
+/// for piece in ["The har", "bour was ", "quiet."] {
+///     tally.push(piece);
+/// }
+/// assert_eq!(tally.tokens(), tokens("The harbour was quiet."));
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tally(Counter);
+
+impl Tally {
+    /// The next piece.
+    pub fn push(&mut self, text: &str) {
+        for c in text.chars() {
+            if c.is_ascii() {
+                self.0.ascii(c as u8);
+            } else {
+                self.0.wide(c);
+            }
         }
     }
-    counter.finish()
+
+    /// The tokens of all pieces so far, as one text.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.0.finish()
+    }
 }
 
 /// An upper-leaning estimate of the tokens in a piece of media of type `mime` and `bytes` length.
@@ -127,7 +154,7 @@ enum Class {
     Other(u16),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Counter {
     thousandths: u64,
     last: Class,

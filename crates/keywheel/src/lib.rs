@@ -83,6 +83,7 @@ mod observe;
 mod owners;
 mod reload;
 mod reply;
+pub mod sketch;
 pub mod testing;
 mod time;
 pub mod turns;

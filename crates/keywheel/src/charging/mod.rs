@@ -17,7 +17,7 @@ mod slip;
 #[cfg(feature = "ledger")]
 mod tab;
 
-pub(crate) use self::bill::{Bill, bill, cap, gone_on};
+pub(crate) use self::bill::{Bill, READERS, bill, cap, gone_on};
 #[cfg(not(feature = "ledger"))]
 pub(crate) use self::nobody::{Payer, Purse, Refusal, Slip, Tab};
 #[cfg(feature = "ledger")]
