@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use keywheel::{
-    Gemini, GeminiBuilder,
-    ledger::{Ledger, LedgerConfig},
+    Error, GeminiBuilder,
+    ledger::{Ledger, LedgerBuilder, LedgerConfig},
 };
+use keywheel_gateway::Config;
 
 use crate::fault::Fault;
 
 /// The file that is used when it is there and no other is named.
-const HERE: &str = "keywheel.toml";
+pub(crate) const HERE: &str = "keywheel.toml";
 
 /// The settings of a command.
 #[derive(Debug, Clone)]
@@ -43,31 +44,36 @@ impl Settings {
         self.file.as_deref()
     }
 
+    /// All that is set.
+    ///
+    /// # Errors
+    /// All that is wrong, each with its line and column.
+    pub(crate) fn config(&self) -> Result<Config, Fault> {
+        let read = match &self.file {
+            Some(file) => Config::from_file(file),
+            None => Config::from_env(),
+        };
+        read.map_err(|errors| Error::from(errors).into())
+    }
+
     /// A client by these settings, without a ledger, and without anything that runs by itself.
     ///
     /// # Errors
-    /// All that is wrong with the file.
+    /// As [`config`](Self::config).
     pub(crate) fn client(&self) -> Result<GeminiBuilder, Fault> {
-        let builder = match &self.file {
-            Some(file) => GeminiBuilder::from_config(file)?,
-            None => Gemini::builder(),
-        };
-        Ok(builder.without_daily_checks())
+        Ok(self.config()?.client.without_daily_checks())
     }
 
     /// How the ledger is kept: its file, accounts and limits.
     ///
     /// # Errors
-    /// All that is wrong with the file.
+    /// As [`config`](Self::config).
     pub(crate) fn ledger(&self) -> Result<LedgerConfig, Fault> {
-        match &self.file {
-            Some(file) => Ok(LedgerConfig::from_file(file)?),
-            None => Ok(LedgerConfig::default()),
-        }
+        Ok(self.config()?.ledger)
     }
 }
 
 /// A ledger as `config` describes it.
-pub(crate) fn describe(config: LedgerConfig) -> keywheel::ledger::LedgerBuilder {
+pub(crate) fn describe(config: LedgerConfig) -> LedgerBuilder {
     Ledger::builder().config(config)
 }

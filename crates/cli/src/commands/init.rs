@@ -1,11 +1,71 @@
-//! `keywheel init`: makes running gateways read keys and projects again.
+//! `keywheel init`: a commented keywheel.toml.
 
-use crate::{exit::Exit, fault::Fault};
+use std::{
+    fs::File,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    exit::Exit,
+    fault::Fault,
+    output::{self, say},
+    settings::HERE,
+};
+
+/// What is written. The same as `examples/keywheel.toml`, in a place that is packaged; a test holds them together.
+const TEMPLATE: &str = include_str!("init/keywheel.toml");
 
 /// What `init` takes.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Where; by default --config, else keywheel.toml in this folder. It must not be there.
+    file: Option<PathBuf>,
+    /// Print it instead.
+    #[arg(long, conflicts_with = "file")]
+    print: bool,
+}
 
-pub(crate) fn run(_: &Args, _: Option<&std::path::Path>) -> Result<Exit, Fault> {
-    Err(Fault::new(Exit::Fault, "not built yet"))
+/// Writes the file.
+///
+/// # Errors
+/// It is there already, or cannot be written.
+pub(crate) fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Fault> {
+    if args.print {
+        output::write(TEMPLATE)?;
+        return Ok(Exit::Fine);
+    }
+    let path = args.file.as_deref().or(config).unwrap_or(Path::new(HERE));
+    let made = File::create_new(path).and_then(|mut file| {
+        file.write_all(TEMPLATE.as_bytes())?;
+        file.sync_all()
+    });
+    made.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            let what = format!("{} is there already, and stays as it is", path.display());
+            Fault::usage(what).hint("`keywheel init --print` shows what a new one holds")
+        }
+        _ => Fault::new(Exit::Fault, format!("{}: {error}", path.display())),
+    })?;
+    output::print(path.display())?;
+    say(
+        "next: `keywheel project add <name>` gives an app its token, `keywheel serve` starts the gateway",
+    );
+    Ok(Exit::Fine)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_the_example_of_the_repository() {
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/keywheel.toml");
+        // A published crate stands alone.
+        if let Ok(example) = fs::read_to_string(example) {
+            assert!(example == TEMPLATE, "cp examples/keywheel.toml crates/cli/src/commands/init/");
+        }
+    }
 }

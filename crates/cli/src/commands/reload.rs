@@ -1,11 +1,73 @@
 //! `keywheel reload`: makes running gateways read keys and projects again.
 
-use crate::{exit::Exit, fault::Fault, settings::Settings};
+use serde::Serialize;
+
+use crate::{
+    exit::Exit,
+    fault::Fault,
+    output,
+    settings::Settings,
+    sources::{Gateway, gateways},
+};
 
 /// What `reload` takes.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
 
-pub(crate) fn run(_: &Args, _: &Settings) -> Result<Exit, Fault> {
-    Err(Fault::new(Exit::Fault, "not built yet"))
+/// The document of `reload`.
+#[derive(Debug, Serialize)]
+struct Told {
+    gateways: Vec<Gateway>,
+}
+
+/// Tells every gateway on the state file that the settings name. The configuration is read here first: a faulty one
+/// is told to whoever sits here, and to no gateway.
+///
+/// # Errors
+/// The configuration is at fault, no gateway runs, or one cannot be told.
+pub(crate) fn run(args: &Args, settings: &Settings) -> Result<Exit, Fault> {
+    let Some(state) = settings.client()?.state_path() else {
+        let hint = "send SIGHUP to its process instead";
+        return Err(Fault::usage("without a state file no gateway can be found").hint(hint));
+    };
+    let gateways = gateways(&state)?;
+    if gateways.is_empty() {
+        let what = format!("no gateway runs on {}", state.display());
+        return Err(Fault::new(Exit::Fault, what)
+            .hint("`reload` needs the configuration, or the KEYWHEEL_STATE, of the gateway"));
+    }
+    gateways.iter().try_for_each(tell)?;
+    if args.json {
+        output::json("reload", &Told { gateways })?;
+        return Ok(Exit::Fine);
+    }
+    for gateway in &gateways {
+        output::print(format_args!(
+            "told process {} on {} to read its keys and projects again; its log says what came of it",
+            gateway.pid, gateway.address
+        ))?;
+    }
+    Ok(Exit::Fine)
+}
+
+#[cfg(unix)]
+fn tell(gateway: &Gateway) -> Result<(), Fault> {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    let pid = i32::try_from(gateway.pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| Fault::new(Exit::Fault, "its file names no process"))?;
+    kill_process(pid, Signal::HUP).map_err(|error| {
+        let what = format!("process {} cannot be told: {error}", gateway.pid);
+        Fault::new(Exit::Fault, what)
+    })
+}
+
+#[cfg(not(unix))]
+fn tell(_: &Gateway) -> Result<(), Fault> {
+    Err(Fault::new(Exit::Fault, "there are no signals here")
+        .hint("a gateway looks at its file every few seconds by itself"))
 }

@@ -161,17 +161,12 @@ impl Probe {
 
 impl LedgerSeen {
     fn of(health: &Value) -> Self {
-        // Told at the top, or under `ledger`.
-        let field = |name: &str| match &health[name] {
-            Value::Null => health["ledger"][name].clone(),
-            value => value.clone(),
-        };
-        let text = |name: &str| field(name).as_str().map(str::to_owned);
+        let text = |name: &str| health[name].as_str().map(str::to_owned);
         Self {
             id: text("ledger_id"),
             created_at: text("created_at"),
-            rows: field("ledger_rows").as_u64(),
-            vanishes: field("vanishes").as_bool(),
+            rows: health["ledger_rows"].as_u64(),
+            vanishes: health["storage"]["vanishes"].as_bool(),
         }
     }
 }

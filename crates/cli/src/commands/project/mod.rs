@@ -1,0 +1,125 @@
+//! `keywheel project`: the apps that share the allowance, and their tokens.
+
+mod edit;
+mod list;
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use keywheel_gateway::{Config, Token};
+use serde::Serialize;
+
+use self::edit::{Edited, Limits};
+use crate::{
+    exit::Exit,
+    fault::Fault,
+    output::{self, say},
+    settings::{HERE, Settings},
+};
+
+/// What `project` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What is to be done with the projects.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Add a project to the configuration, and print its token: once, it is kept nowhere.
+    Add(AddArgs),
+    /// Give a project a new token, and print it. The old one ends at once, or stays with --keep.
+    Rotate(RotateArgs),
+    /// Show the projects and their limits.
+    List(list::Args),
+}
+
+#[derive(Debug, clap::Args)]
+struct AddArgs {
+    /// What it is called: letters, digits, dots, dashes and underscores.
+    name: String,
+    #[command(flatten)]
+    limits: Limits,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct RotateArgs {
+    /// The project.
+    name: String,
+    /// Let the tokens that it has work, too, until the next rotation: so that clients can change over.
+    #[arg(long)]
+    keep: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The document of `project add` and `project rotate`.
+#[derive(Debug, Serialize)]
+struct Issued<'a> {
+    project: &'a str,
+    /// Shown here, and nowhere else ever.
+    token: &'a str,
+    config: String,
+}
+
+/// Does what was asked for.
+///
+/// # Errors
+/// There is no configuration, it cannot be read or written, or the project is there already or not at all.
+pub(crate) fn run(args: Args, config: Option<&Path>) -> Result<Exit, Fault> {
+    match args.command {
+        Command::Add(args) => {
+            let (path, token) = (place(config)?, token()?);
+            let edited =
+                Edited::read(&path)?.with_project(&args.name, &token.hash(), &args.limits)?;
+            edited.write(&path)?;
+            issue("project add", &args.name, &token, &path, args.json)
+        }
+        Command::Rotate(args) => {
+            let (path, token) = (place(config)?, token()?);
+            let edited = Edited::read(&path)?.with_token(&args.name, &token.hash(), args.keep)?;
+            edited.write(&path)?;
+            issue("project rotate", &args.name, &token, &path, args.json)
+        }
+        Command::List(args) => list::run(&args, &Settings::find(config.map(Path::to_path_buf))?),
+    }
+}
+
+/// The file that is edited.
+fn place(config: Option<&Path>) -> Result<PathBuf, Fault> {
+    let path = config.unwrap_or(Path::new(HERE)).to_path_buf();
+    if path.is_file() {
+        return Ok(path);
+    }
+    let what = format!("there is no configuration at {}", path.display());
+    Err(Fault::usage(what).hint("`keywheel init` writes one; --config names another"))
+}
+
+fn token() -> Result<Token, Fault> {
+    Token::random().map_err(|error| Fault::new(Exit::Fault, error.to_string()))
+}
+
+/// Shows the token, and what is still wrong.
+fn issue(command: &str, name: &str, token: &Token, path: &Path, json: bool) -> Result<Exit, Fault> {
+    let config = path.display().to_string();
+    if json {
+        output::json(command, &Issued { project: name, token: token.expose(), config })?;
+    } else {
+        output::print(token.expose())?;
+    }
+    say(format!(
+        "the token of {name}, shown this once; {} keeps its SHA-256. Clients show it as their API key.",
+        path.display()
+    ));
+    match Config::from_file(path) {
+        Ok(read) => read.warnings.iter().for_each(|warning| say(format!("warning: {warning}"))),
+        Err(faults) => say(format!("the gateway will not start yet:\n{faults}")),
+    }
+    say("a gateway that runs takes it within seconds; `keywheel reload` makes it now");
+    Ok(Exit::Fine)
+}

@@ -1,0 +1,84 @@
+//! What signals do: SIGTERM and SIGINT stop, a second one at once; SIGHUP reads keys and projects again.
+
+use std::time::Duration;
+
+use keywheel_gateway::Running;
+
+use crate::{fault::Fault, output::say};
+
+#[cfg(unix)]
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// The signals that are listened to.
+#[cfg(unix)]
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub(super) fn listen() -> Result<Self, Fault> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Does what they say, until the gateway has stopped.
+    pub(super) async fn obey(&mut self, running: &Running, drain: Duration) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => break,
+                _ = self.interrupt.recv() => break,
+                _ = self.hang_up.recv() => reload(running).await,
+            }
+        }
+        say("stopping: requests under way are let to their end; once more ends them");
+        tokio::select! {
+            () = running.stop(drain) => say("stopped"),
+            _ = self.terminate.recv() => say("stopped at once; the ledger's sweep ends what was open"),
+            _ = self.interrupt.recv() => say("stopped at once; the ledger's sweep ends what was open"),
+        }
+    }
+}
+
+#[cfg(unix)]
+async fn reload(running: &Running) {
+    match running.gemini().reload().await {
+        Ok(report) => say(format!(
+            "keys read again: {} new, {} gone, {} as before",
+            report.added.len(),
+            report.removed.len(),
+            report.kept
+        )),
+        Err(error) => say(format!("nothing has changed: {error}")),
+    }
+}
+
+/// Where there is Ctrl-C alone.
+#[cfg(not(unix))]
+pub(super) struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    pub(super) fn listen() -> Result<Self, Fault> {
+        Ok(Self)
+    }
+
+    pub(super) async fn obey(&mut self, running: &Running, drain: Duration) {
+        // Nobody can ask any more: stop.
+        let _ = tokio::signal::ctrl_c().await;
+        say("stopping: requests under way are let to their end; once more ends them");
+        tokio::select! {
+            () = running.stop(drain) => say("stopped"),
+            _ = tokio::signal::ctrl_c() => say("stopped at once; the ledger's sweep ends what was open"),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What holds for every command: help, codes, completions, colours, an output that nobody reads.
+
+use std::process::Stdio;
+
+use crate::common::{Ended, Place};
+
+const COMMANDS: [&str; 14] = [
+    "serve",
+    "init",
+    "project",
+    "status",
+    "check",
+    "ask",
+    "explain",
+    "ledger",
+    "window",
+    "capacity",
+    "clear",
+    "reload",
+    "smoke",
+    "completions",
+];
+
+#[test]
+fn the_help_names_every_command_and_every_exit_code() {
+    let place = Place::new();
+    let help = place.run(&["--help"]).ends(0);
+    for command in COMMANDS {
+        assert!(help.stdout.contains(&format!("\n  {command}")), "{command}");
+        place.run(&[command, "--help"]).ends(0);
+    }
+    for code in 0..=5 {
+        assert!(help.stdout.contains(&format!("\n  {code}  ")), "{code}");
+    }
+    place.run(&["--version"]).ends(0).says(env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn what_is_not_understood_ends_with_2_and_says_so_on_standard_error() {
+    let place = Place::new();
+    for arguments in [&["nonsense"][..], &["status", "--nonsense"], &["clear"], &[]] {
+        let ended = place.run(arguments).ends(2);
+        assert!(ended.stdout.is_empty() && !ended.stderr.is_empty(), "{arguments:?}");
+    }
+    place.run(&["--config", "missing.toml", "status"]).ends(2).complains("keywheel init");
+}
+
+#[test]
+fn completions_know_the_commands() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let ended = place.run(&["completions", shell]).ends(0);
+        assert!(COMMANDS.iter().all(|command| ended.stdout.contains(command)), "{shell}");
+    }
+}
+
+/// Neither colours nor bars reach a file, with or without `NO_COLOR`.
+#[test]
+fn what_is_not_a_terminal_gets_plain_text() {
+    let place = Place::new().with("GEMINI_API_KEY_1", "AQ.EXAMPLE-plain");
+    for place in [place.with("NO_COLOR", "1"), Place::new()] {
+        for arguments in [&["status"][..], &["window"], &["--help"]] {
+            let ended = place.run(arguments);
+            assert!(!ended.stdout.contains('\u{1b}') && !ended.stderr.contains('\u{1b}'));
+        }
+    }
+}
+
+/// `keywheel ledger export | head` is no fault.
+#[test]
+fn an_output_that_nobody_reads_any_more_ends_quietly() {
+    let place = Place::new();
+    let mut child = place
+        .command(&["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ended = Ended::of(child.wait_with_output().unwrap()).ends(0);
+    assert_eq!(ended.stderr, "");
+}
+
+/// All at once, each with its place (<https://github.com/hydropix/TranslateBooksWithLLMs/issues/163> was one key read
+/// out of several, in silence).
+#[test]
+fn every_fault_of_a_configuration_is_listed_with_its_line() {
+    let place = Place::new();
+    place.write("keywheel.toml", "listn = \"127.0.0.1:1\"\n[projects.app]\ntokens_per_day = -1\n");
+    let ended = place.run(&["status"]).ends(2);
+    assert!(ended.stderr.contains("keywheel.toml:1:1:"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("keywheel.toml:3:"), "{}", ended.stderr);
+}

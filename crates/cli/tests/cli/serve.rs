@@ -1,0 +1,1 @@
+//! `keywheel serve` and `keywheel reload`.
