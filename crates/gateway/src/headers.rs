@@ -70,9 +70,11 @@ pub(crate) fn to_client(headers: &HeaderMap) -> HeaderMap {
 
 fn kept(headers: &HeaderMap, left_out: &[&[&str]]) -> HeaderMap {
     let named = named_by_connection(headers);
+    // Which pages may ask is between a browser and the gateway.
     let mut out = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
         let is_out = left_out.iter().any(|names| names.contains(&name.as_str()));
+        let is_out = is_out || name.as_str().starts_with("access-control-");
         if !is_out && !name.as_str().starts_with(OURS) && !named.contains(name.as_str()) {
             out.append(name, value.clone());
         }

@@ -94,19 +94,22 @@ pub enum Unbounded {
     Videos,
     /// Interactions that go on in the background.
     Interactions,
+    /// Files that are put into a store to be searched.
+    FileSearch,
     /// Tokens with which clients talk to Google past the gateway.
     AuthTokens,
-    /// Verbs that are not known here.
+    /// Verbs and collections that are not known here.
     Other,
 }
 
 impl Unbounded {
     /// All of them, by the names that they have in the file.
-    pub const ALL: [(&'static str, Self); 6] = [
+    pub const ALL: [(&'static str, Self); 7] = [
         ("batches", Self::Batches),
         ("images", Self::Images),
         ("videos", Self::Videos),
         ("interactions", Self::Interactions),
+        ("file_search", Self::FileSearch),
         ("auth_tokens", Self::AuthTokens),
         ("other", Self::Other),
     ];
@@ -125,8 +128,9 @@ impl Unbounded {
             Kind::Image => Some(Self::Images),
             Kind::Video => Some(Self::Videos),
             Kind::Interactions => Some(Self::Interactions),
+            Kind::FileSearch => Some(Self::FileSearch),
             Kind::AuthToken => Some(Self::AuthTokens),
-            Kind::OtherVerb => Some(Self::Other),
+            Kind::OtherVerb | Kind::Other => Some(Self::Other),
             _ => None,
         }
     }

@@ -9,6 +9,8 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
+use keywheel_core::scrub::scrub;
+
 use crate::route::Dialect;
 
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
@@ -41,6 +43,8 @@ pub enum Reason {
     BodyTooLarge,
     /// The body, or the head, came too slowly, or is none.
     BadBody,
+    /// The request names something that cannot be used.
+    BadRequest,
     /// The request is larger than the model can read.
     TooLarge,
     /// The request alone asks for more than the whole budget.
@@ -79,7 +83,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::BadPath,
         Self::UnknownRoute,
         Self::NoToken,
@@ -92,6 +96,7 @@ impl Reason {
         Self::UnboundedRoute,
         Self::BodyTooLarge,
         Self::BadBody,
+        Self::BadRequest,
         Self::TooLarge,
         Self::NeverFits,
         Self::RequestsPerMinute,
@@ -127,6 +132,7 @@ impl Reason {
             Self::UnboundedRoute => "unbounded_route",
             Self::BodyTooLarge => "body_too_large",
             Self::BadBody => "bad_body",
+            Self::BadRequest => "bad_request",
             Self::TooLarge => "too_large",
             Self::NeverFits => "never_fits",
             Self::RequestsPerMinute => "requests_per_minute",
@@ -155,6 +161,7 @@ impl Reason {
             | Self::TwoCredentials
             | Self::UnboundedRoute
             | Self::BadBody
+            | Self::BadRequest
             | Self::TooLarge
             | Self::NeverFits
             | Self::Rejected => StatusCode::BAD_REQUEST,
@@ -219,7 +226,8 @@ impl Refusal {
             status: reason.status(),
             reason,
             scope: "request".to_owned(),
-            message: message.into(),
+            // Texts of the provider are among them, and one of those repeats the key that it is about.
+            message: scrub(&message.into(), &[]).into_owned(),
             reset_at: None,
             retry_after: None,
             should_retry: None,
@@ -277,7 +285,7 @@ impl Refusal {
             let word = if should { "true" } else { "false" };
             headers.insert(SHOULD_RETRY, HeaderValue::from_static(word));
         }
-        if self.status == StatusCode::UNAUTHORIZED {
+        if matches!(self.reason, Reason::NoToken | Reason::UnknownToken) {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         let mut response = Response::new(body);
@@ -293,3 +301,6 @@ impl Refusal {
         Some((pause.as_secs() + u64::from(pause.subsec_nanos() > 0)).max(1))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,6 +71,8 @@ pub(crate) struct Route {
     pub(crate) version: Option<Version>,
     /// It is under `/upload/`.
     pub(crate) is_upload: bool,
+    /// It is under `/download/`.
+    pub(crate) is_download: bool,
     /// What it does.
     pub(crate) kind: Kind,
     /// The method.
@@ -120,16 +122,16 @@ impl Route {
     /// The path for a `Call` to an upstream whose own version is `default`: without a version where it names none, or
     /// that one.
     pub(crate) fn call_path(&self, default: &str) -> String {
-        match self.version {
-            _ if self.is_upload => {
-                let version = match self.version {
-                    Some(version) => version.as_str(),
-                    None => default,
-                };
-                format!("/upload/{version}/{}", self.path)
-            }
-            Some(version) if version.as_str() != default => format!("/{version}/{}", self.path),
-            _ => self.path.clone(),
+        let version = match self.version {
+            Some(version) => version.as_str(),
+            None => default,
+        };
+        match self.kind {
+            _ if self.is_upload => format!("/upload/{version}/{}", self.path),
+            _ if self.is_download => format!("/download/{version}/{}", self.path),
+            Kind::Live => format!("/ws/{}", self.path),
+            _ if version == default => self.path.clone(),
+            _ => format!("/{version}/{}", self.path),
         }
     }
 
@@ -137,13 +139,24 @@ impl Route {
     /// that the answer is for later.
     pub(crate) fn unbounded(&self, is_background: bool) -> Option<Unbounded> {
         // Asking for something that was begun, ending it and forgetting it cost nothing.
-        let begins = self.method == Method::POST && self.verb.as_deref() != Some("cancel");
+        let ends = self.verb.as_deref() == Some("cancel") || self.path.ends_with("/cancel");
+        let begins = self.method == Method::POST && !ends;
         match self.kind {
             Kind::Live => Some(Unbounded::Other),
             Kind::Interactions if !is_background => None,
+            // What is put into a store is read, and paid for by the token; an empty store costs nothing.
+            Kind::FileSearch if self.verb.is_none() => None,
+            Kind::Upload if self.verb.is_some() && begins && !self.goes_on() => {
+                Some(Unbounded::FileSearch)
+            }
             kind if begins => Unbounded::of(kind),
             _ => None,
         }
+    }
+
+    /// True if it goes on with an upload that was begun.
+    fn goes_on(&self) -> bool {
+        self.query.iter().any(|(name, _)| name == "upload_id")
     }
 
     /// True if what it is about is kept by the provider for one quota project.

@@ -1,93 +1,135 @@
 //! What a client is told of each way in which a call can end without an answer.
+//!
+//! The full text of an error is for the gateway's own log: it names keys, files and quota projects, which are no business
+//! of the apps that share them.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use chrono::{DateTime, Utc};
-use http::{HeaderMap, StatusCode};
+use chrono::{DateTime, SecondsFormat, Utc};
+use http::StatusCode;
 use keywheel::{
-    Error, Rejected,
+    Error, Exhausted, ExhaustedKind, Rejected,
     ledger::{Denied, Scope},
 };
 
 use super::{AsItCame, Reason, Refusal};
+use crate::headers;
 
 /// A pause that a client's own retries may well span.
 const SOON: Duration = Duration::from_secs(60);
 
-/// What is told where nobody knows how long it takes.
-const A_WHILE: Duration = Duration::from_secs(30);
+/// What is told where nobody knows how long it takes and a moment is likely.
+const A_MOMENT: Duration = Duration::from_secs(5);
+
+/// The same where somebody has to act first.
+const A_WHILE: Duration = Duration::from_secs(3_600);
 
 impl Refusal {
     /// For `error`, with which a call for `project` ended at `now`.
     #[must_use]
     pub fn of(error: &Error, project: &str, now: DateTime<Utc>) -> Self {
-        let told = error.to_string();
         match error {
             Error::Rejected { rejected, .. } => Self::handed_back(rejected),
-            Error::OverBudget { denied, .. } => Self::denied(denied, project, now),
-            Error::Exhausted { exhausted, .. } => {
-                let refusal = Self::new(Reason::Exhausted, told).scope("pool");
-                match exhausted.soonest {
-                    Some(soonest) => {
-                        let soon = (soonest - now).to_std().unwrap_or_default() <= SOON;
-                        refusal.reset_at(Some(soonest)).should_retry(soon)
-                    }
-                    None => refusal.should_retry(false),
-                }
+            Error::OverBudget { denied, .. } => Self::denied(denied, project),
+            Error::Exhausted { exhausted, .. } => Self::exhausted(exhausted, now),
+            Error::AllKeysDead { .. } => Self::new(
+                Reason::AllKeysDead,
+                "every key is out of use until somebody acts; `keywheel status` says why",
+            )
+            .scope("pool")
+            .retry_after(A_WHILE)
+            .should_retry(false),
+            Error::NoKeys { .. } | Error::Keys(_) => Self::new(
+                Reason::NoKeys,
+                "there is no key that this project may use; `keywheel check` says more",
+            )
+            .scope("pool")
+            .retry_after(A_WHILE)
+            .should_retry(false),
+            Error::Ledger { .. } => Self::new(
+                Reason::LedgerDown,
+                "the ledger cannot say whether the request fits into the budget, so it was not sent",
+            )
+            .scope("gateway")
+            .retry_after(A_MOMENT),
+            Error::TooLarge { estimated, limit, .. } => Self::new(
+                Reason::TooLarge,
+                format!("the request has about {estimated} tokens, and the limit is {limit}"),
+            )
+            .should_retry(false),
+            Error::MixedOwners { .. } => {
+                Self::new(Reason::MixedOwners, error.to_string()).should_retry(false)
             }
-            Error::NoKeys { .. } | Error::Keys(_) => {
-                Self::new(Reason::NoKeys, told).scope("pool").should_retry(false)
+            Error::FileFailed { .. } | Error::Setting(_) => {
+                Self::new(Reason::BadRequest, error.to_string()).should_retry(false)
             }
-            Error::AllKeysDead { exhausted, .. } => Self::new(Reason::AllKeysDead, told)
-                .scope("pool")
-                .reset_at(exhausted.soonest)
-                .should_retry(false),
-            Error::Ledger { .. } => {
-                Self::new(Reason::LedgerDown, told).scope("gateway").retry_after(A_WHILE)
-            }
-            Error::TooLarge { .. } => Self::new(Reason::TooLarge, told).should_retry(false),
-            Error::MixedOwners { .. } => Self::new(Reason::MixedOwners, told).should_retry(false),
-            Error::FileFailed { .. } => Self::new(Reason::Rejected, told).should_retry(false),
-            Error::UpstreamDown { next_attempt_at, .. } => {
-                let refusal = Self::new(Reason::UpstreamDown, told).scope("provider");
-                // It was tried several times already, and whoever tries again tries as often.
+            Error::UpstreamDown { reason, next_attempt_at, .. } => {
+                let what = format!("the provider did not answer: {reason}");
+                let refusal = Self::new(Reason::UpstreamDown, what).scope("provider");
                 match next_attempt_at {
                     Some(moment) => refusal.reset_at(Some(*moment)),
-                    None => refusal.retry_after(Duration::from_secs(5)),
+                    None => refusal.retry_after(A_MOMENT),
                 }
             }
+            // It may have been charged, so nobody is told to ask again.
             Error::DeadlineReached { .. } => {
-                Self::new(Reason::DeadlineReached, told).scope("gateway")
+                Self::new(Reason::DeadlineReached, error.to_string()).scope("gateway")
             }
             Error::StreamBroken { .. } | Error::WrongShape { .. } | Error::Unreadable { .. } => {
-                Self::new(Reason::BadAnswer, told).scope("provider")
+                Self::new(Reason::BadAnswer, error.to_string()).scope("provider")
             }
             Error::Incomplete { source, .. } => Self::of(source, project, now),
-            Error::Setting(_) => Self::new(Reason::BadPath, told).should_retry(false),
             _ => Self::new(Reason::Internal, "the gateway is at fault; its log says how")
                 .scope("gateway"),
         }
     }
 
-    /// For a limit of the ledger's that has no room.
+    /// For a limit of the ledger's in which there is no room.
+    ///
+    /// It was waited for already, so that nobody is told to try again at once: the room that a client's retries would
+    /// find is the room that others wait for.
     #[must_use]
-    pub fn denied(denied: &Denied, project: &str, now: DateTime<Utc>) -> Self {
-        let scope = match &denied.scope {
-            Scope::Whole => "allowance".to_owned(),
-            _ => format!("project {project}"),
+    pub fn denied(denied: &Denied, project: &str) -> Self {
+        let (scope, whose) = match &denied.scope {
+            Scope::Whole => ("allowance".to_owned(), "the whole allowance".to_owned()),
+            Scope::Account(_) => (format!("project {project}"), format!("project {project}")),
         };
+        let told = denied.to_string().replacen(&denied.scope.to_string(), &whose, 1);
         if denied.never_fits() {
-            return Self::new(Reason::NeverFits, denied.to_string())
-                .scope(scope)
-                .should_retry(false);
+            return Self::new(Reason::NeverFits, told).scope(scope).should_retry(false);
         }
-        let refusal = Self::new(Reason::OverBudget, denied.to_string())
-            .scope(scope)
-            .reset_at(denied.retry_at);
-        let soon = denied.may_fit_once_others_settle()
-            || denied.retry_at.is_some_and(|at| (at - now).to_std().unwrap_or_default() <= SOON);
-        refusal.should_retry(soon)
+        let refusal = Self::new(Reason::OverBudget, told).scope(scope).should_retry(false);
+        match denied.retry_at {
+            Some(moment) => refusal.reset_at(Some(moment)),
+            None if denied.may_fit_once_others_settle() => refusal.retry_after(SOON),
+            None => refusal.retry_after(A_WHILE),
+        }
+    }
+
+    fn exhausted(exhausted: &Exhausted, now: DateTime<Utc>) -> Self {
+        let model = &exhausted.model;
+        match (exhausted.soonest, exhausted.kind) {
+            (Some(soonest), _) => {
+                let shown = soonest.to_rfc3339_opts(SecondsFormat::Secs, true);
+                let soon = (soonest - now).to_std().unwrap_or_default() <= SOON;
+                Self::new(Reason::Exhausted, format!("no key can serve {model} before {shown}"))
+                    .reset_at(Some(soonest))
+                    .should_retry(soon)
+            }
+            (None, ExhaustedKind::Busy) => {
+                Self::new(Reason::Exhausted, format!("every key for {model} is busy"))
+                    .retry_after(A_MOMENT)
+                    .should_retry(true)
+            }
+            (None, _) => Self::new(
+                Reason::Exhausted,
+                format!("no key can serve {model}, and waiting will not help"),
+            )
+            .retry_after(A_WHILE)
+            .should_retry(false),
+        }
+        .scope("pool")
     }
 
     fn handed_back(rejected: &Rejected) -> Self {
@@ -96,7 +138,7 @@ impl Refusal {
             refusal.status = status;
         }
         refusal.as_it_came = Some(Box::new(AsItCame {
-            headers: HeaderMap::new(),
+            headers: headers::to_client(&rejected.headers),
             body: Bytes::from(rejected.body.clone()),
         }));
         refusal

@@ -26,6 +26,9 @@ pub(super) fn segments(path: &str) -> Result<Vec<String>, Refusal> {
     let path = path.strip_prefix('/').ok_or_else(|| bad("the path must begin with a slash"))?;
     // The base URL of some clients ends in a slash, and so does what they ask for.
     let path = path.strip_suffix('/').unwrap_or(path);
+    if path.is_empty() {
+        return Err(unknown());
+    }
     let segments: Vec<_> = path.split('/').map(segment).collect::<Result<_, _>>()?;
     if segments.len() > MOST_SEGMENTS {
         return Err(bad("the path has more parts than any route"));
@@ -72,11 +75,12 @@ pub(super) fn route(
         let known = rest.get(1).is_some_and(|name| name.starts_with(LIVE)) && rest.len() == 2;
         let mut route = empty(method, query, project);
         route.kind = Kind::Live;
-        route.path = rest.join("/");
+        route.path = rest[1..].join("/");
         return if known { Ok(route) } else { Err(unknown()) };
     }
     let is_upload = rest.first() == Some(&"upload");
-    if is_upload {
+    let is_download = rest.first() == Some(&"download");
+    if is_upload || is_download {
         rest.remove(0);
     }
     let version = rest.first().and_then(|first| Version::named(first));
@@ -88,14 +92,19 @@ pub(super) fn route(
     }
     let mut route = empty(method, query, project);
     route.version = version;
-    route.is_upload = is_upload;
+    (route.is_upload, route.is_download) = (is_upload, is_download);
+    if is_upload || is_download {
+        return if upstream == Dialect::Native { native(route, &rest) } else { Err(unknown()) };
+    }
     let under_openai = rest[0] == "openai";
     if under_openai {
         rest.remove(0);
     }
     let first = rest.first().copied().ok_or_else(unknown)?;
-    let is_openai = under_openai || upstream == Dialect::OpenAi || OPENAI_ROUTES.contains(&first);
-    if is_openai && !is_upload { openai(route, &rest, upstream) } else { native(route, &rest) }
+    if under_openai || upstream == Dialect::OpenAi || OPENAI_ROUTES.contains(&first) {
+        return openai(route, &rest, upstream);
+    }
+    native(route, &rest)
 }
 
 fn openai(mut route: Route, rest: &[&str], upstream: Dialect) -> Result<Route, Refusal> {
@@ -141,6 +150,10 @@ fn native(mut route: Route, rest: &[&str]) -> Result<Route, Refusal> {
     route.verb = verb.map(str::to_owned);
     route.path = rest.join("/");
     let collection = rest[0].split(':').next().unwrap_or_default();
+    if rest.len() > 1 {
+        let id = rest[1].split(':').next().unwrap_or_default();
+        route.resource = Some(format!("{collection}/{id}"));
+    }
     if route.is_upload {
         route.kind = Kind::Upload;
         return Ok(route);
@@ -152,17 +165,16 @@ fn native(mut route: Route, rest: &[&str]) -> Result<Route, Refusal> {
     if rest.contains(&"auth_tokens") {
         route.kind = Kind::AuthToken;
     }
-    if rest.len() > 1 {
-        let id = rest[1].split(':').next().unwrap_or_default();
-        route.resource = Some(format!("{collection}/{id}"));
-    }
     Ok(route)
 }
 
 /// `models`, `models/x`, `models/x:verb`, `models/x/operations/y`.
 fn model(mut route: Route, rest: &[&str], verb: Option<&str>) -> Result<Route, Refusal> {
+    // Everybody's models are nobody's resource.
+    route.resource = None;
+    let is_read = route.method == Method::GET;
     let Some(name) = rest.get(1) else {
-        route.kind = if verb.is_some() { Kind::OtherVerb } else { Kind::Models };
+        route.kind = if verb.is_none() && is_read { Kind::Models } else { Kind::Other };
         return Ok(route);
     };
     let name = name.split(':').next().unwrap_or_default();
@@ -174,7 +186,8 @@ fn model(mut route: Route, rest: &[&str], verb: Option<&str>) -> Result<Route, R
         }
         (Some(_), _) => Kind::Other,
         (None, Some(verb)) => Kind::of_verb(verb),
-        (None, None) => Kind::Models,
+        (None, None) if is_read => Kind::Models,
+        (None, None) => Kind::Other,
     };
     route.model = Some(model);
     Ok(route)
@@ -186,6 +199,7 @@ fn empty(method: &Method, query: Vec<(String, String)>, project: Option<String>)
         project,
         version: None,
         is_upload: false,
+        is_download: false,
         kind: Kind::Other,
         method: method.clone(),
         model: None,
