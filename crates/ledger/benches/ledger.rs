@@ -46,12 +46,15 @@ fn main() {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     let named: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let parts: [(&str, fn(&Path, &Plan)); 3] =
-        [("callers", callers), ("sizes", sizes), ("processes", processes::measure)];
-    for (name, measure) in parts {
-        if named.is_empty() || named.iter().any(|it| it == name) {
-            measure(&folder, &plan);
-        }
+    let is_wanted = |part: &str| named.is_empty() || named.iter().any(|it| it == part);
+    if is_wanted("callers") {
+        callers(&folder, &plan);
+    }
+    if is_wanted("sizes") {
+        sizes(&folder, &plan);
+    }
+    if is_wanted("processes") {
+        processes::measure(&folder, &plan);
     }
     fs::remove_dir_all(&folder).unwrap();
 }

@@ -9,7 +9,14 @@
 
 mod processes;
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+};
 
 use keywheel_ledger::{Durability, ErrorKind, LedgerStore, SqliteStore};
 use processes::*;
@@ -116,6 +123,90 @@ fn a_disk_that_fills_up_under_load_fails_closed_and_recovers() {
 #[test]
 fn a_disk_that_takes_no_more_writes_under_load_fails_closed_and_recovers() {
     fill("0");
+}
+
+/// Somebody, or a restored backup, makes the ledger a file that can only be read.
+#[test]
+fn a_file_that_can_only_be_read_under_load_fails_closed_and_recovers() {
+    let (_folder, file) = folder();
+    block_on(async {
+        let store = Arc::new(open(&file).await);
+        let rules = rules(CAP);
+        let (mut granted, failed) = crowd(&store, &rules).await;
+        assert!(failed.is_none(), "{failed:?}");
+        let mut read_only = ReadOnly::by_attribute(&file);
+        if read_only.is_none() {
+            // Permissions count when a file is opened, and it is opened anew, for reading and for
+            // writing, after it was away.
+            let away = file.with_file_name("away");
+            fs::rename(&file, &away).unwrap();
+            assert!(store.info().await.is_err());
+            assert!(crowd(&store, &rules).await.0.is_empty());
+            fs::rename(&away, &file).unwrap();
+            read_only = ReadOnly::by_permissions(&file);
+        }
+        let Some(read_only) = read_only else {
+            // Full disks and disks that take no more writes are tested above in any case.
+            eprintln!("NOT CHECKED: a file that can only be read; nothing keeps this user from it");
+            return;
+        };
+        // The first may fail on the log that was open; the next one finds what the file is now.
+        for _ in 0..3 {
+            let (none, failed) = crowd(&store, &rules).await;
+            assert!(none.is_empty());
+            assert_eq!(failed.unwrap().kind(), ErrorKind::Store);
+        }
+        let error = settle(&*store, granted[0], 5).await.unwrap_err();
+        assert!(error.to_string().contains("the ledger can only be read"), "{error}");
+        assert_eq!(all(&*store).await.tokens.reserved, 10 * granted.len() as u64);
+
+        drop(read_only);
+        let (more, failed) = crowd(&store, &rules).await;
+        assert!(failed.is_none(), "{failed:?}");
+        granted.extend(more);
+        for id in &granted {
+            settle(&*store, *id, 7).await.unwrap();
+        }
+        let total = all(&*store).await.tokens;
+        assert_eq!((total.settled, total.reserved), (7 * 2 * CALLERS as u64, 0));
+        assert!(store.audit().await.unwrap().is_balanced());
+    });
+}
+
+/// A ledger that can only be read, until it is dropped, for whoever has it open as well.
+struct ReadOnly(Vec<PathBuf>);
+
+impl ReadOnly {
+    /// An attribute stops everybody, root and whoever has it open. `None` where the file system does not
+    /// know it, or the user or his container has no right to set it.
+    fn by_attribute(file: &Path) -> Option<Self> {
+        let probe = file.with_file_name("probe");
+        let mut opened = fs::File::create(&probe).unwrap();
+        let probe = Self(vec![probe]);
+        let is_possible = probe.attribute("+i") && opened.write_all(b"x").is_err();
+        drop(probe);
+        let files = Self(vec![file.to_owned(), file.with_file_name("ledger.db-wal")]);
+        (is_possible && files.attribute("+i")).then_some(files)
+    }
+
+    /// Permissions stop everybody but root. `None` for him.
+    fn by_permissions(file: &Path) -> Option<Self> {
+        let files = Self(vec![file.to_owned()]);
+        fs::set_permissions(file, fs::Permissions::from_mode(0o444)).unwrap();
+        (fs::OpenOptions::new().append(true).open(file).is_err()).then_some(files)
+    }
+
+    fn attribute(&self, change: &str) -> bool {
+        let done = Command::new("chattr").arg(change).args(&self.0).stderr(Stdio::null()).status();
+        done.is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        self.attribute("-i");
+        let _ = fs::set_permissions(&self.0[0], fs::Permissions::from_mode(0o600));
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::{
     fault::{Fault, io_fault},
     filesystem,
     locks::{Presence, Turn, beside},
+    log::Log,
     meta,
     schema::{self, Found},
     tx,
@@ -99,6 +100,7 @@ pub(super) fn open(
             .map_err(Fault::from)?;
     }
     keep_private(path);
+    Log::take_over(&connection).map_err(Fault::from)?;
     drop(held);
 
     let storage = StorageInfo {
@@ -123,6 +125,7 @@ pub(super) fn reopen(path: &Path) -> Result<Connection, Fault> {
     let connection = raw(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     expect_ledger(&connection)?;
     configure(&connection)?;
+    Log::take_over(&connection)?;
     Ok(connection)
 }
 

@@ -34,6 +34,10 @@ pub(super) trait Job: Send {
 
     /// Hands the answer over: the one that was kept, or why the transaction failed.
     fn answer(self: Box<Self>, failure: Option<LedgerError>);
+
+    /// Hands `failure` over, although the transaction was made: nobody knows whether it lasts. What was
+    /// reserved in it is given back, since nobody will settle it.
+    fn withdraw(self: Box<Self>, failure: LedgerError);
 }
 
 /// Work that is a function of the ledger.
@@ -83,6 +87,11 @@ where
         };
         // Whether anybody takes it or not, the delivery knows what to do.
         let _ = reply.send(Delivery { result: Some(result), abandoned });
+    }
+
+    fn withdraw(mut self: Box<Self>, failure: LedgerError) {
+        drop(Delivery { result: self.kept.take(), abandoned: self.abandoned.clone() });
+        self.answer(Some(failure));
     }
 }
 

@@ -24,7 +24,7 @@ use super::stopwatch::Stopwatch;
 
 /// How often somebody who waits just lets others run, before sleeping between attempts: some tenths of a
 /// millisecond, about as long as a turn lasts. A sleep takes longer than it says, and with 20 of these four
-/// processes on a quiet machine did 0.28 of what one does, with 400 they do 0.41; with 2,000 some starve.
+/// processes did two thirds of what they do with 400; with 2,000 some starve.
 const YIELDS: u32 = 400;
 /// How long to sleep between two attempts, in microseconds. Always as short, or whoever waits longest
 /// would come last; random, or several waiters would knock in step.

@@ -6,6 +6,7 @@
 //! | what a caller hands over, and what becomes of it if he goes away | `job` |
 //! | what is read and written for one reservation | `book`, `totals`, `columns` |
 //! | how processes take turns | `locks` |
+//! | when the disk has what was committed | `log` |
 //! | what is checked when the file is opened | `file`, `filesystem`, `location` |
 //! | the tables | `schema`, `meta` |
 //! | reports and audits | `reader` |
@@ -18,6 +19,7 @@ mod filesystem;
 mod job;
 mod location;
 mod locks;
+mod log;
 mod meta;
 mod reader;
 mod schema;
@@ -41,7 +43,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::{
     book::Book,
     fault::Fault,
-    file::Opened,
+    file::{Identity, Opened},
     job::{Abandoned, Call, Delivery, Message, Undo, Waiting, WhenAlone},
     reader::Reading,
     writer::Writer,
@@ -157,10 +159,10 @@ impl SqliteStore {
                 }
             }
         })?;
-        let (storage, connection) = opened.await.unwrap_or_else(|_| Err(closed()))?;
-        let interrupt = connection.get_interrupt_handle();
+        let (storage, reading) = opened.await.unwrap_or_else(|_| Err(closed()))?;
+        let interrupt = reading.0.get_interrupt_handle();
         let path = storage.path.clone().unwrap_or_default();
-        let reading = spawn("keywheel-reader", move || reader::run(path, connection, read))?;
+        let reading = spawn("keywheel-reader", move || reader::run(path, reading, read))?;
         let threads = Mutex::new([reading, writing]);
         let (writer, reader) = (Some(writer), Some(reader));
         Ok(Self { storage, waiting, abandoned, freeing, writer, reader, interrupt, threads })
@@ -302,10 +304,10 @@ fn open_both(
     path: &Path,
     durability: Durability,
     now: DateTime<Utc>,
-) -> Result<(Opened, Connection), LedgerError> {
+) -> Result<(Opened, (Connection, Identity)), LedgerError> {
     let opened = file::open(path, durability, now)?;
     let reading = file::open_for_reading(path)?;
-    Ok((opened, reading))
+    Ok((opened, (reading, Identity::of(path))))
 }
 
 /// Runs `work` on a thread of this name; what is returned ends when the thread does.

@@ -30,8 +30,9 @@ pub(super) enum Connected {
 }
 
 /// Reads what comes through `queue` from the ledger at `path`, until nobody can send any more.
-pub(super) fn run(path: PathBuf, connection: Connection, mut queue: Receiver<Reading>) {
-    let mut open = Some((connection, Identity::of(&path)));
+/// `opened` has the identity from when it was opened: this thread may begin much later.
+pub(super) fn run(path: PathBuf, opened: (Connection, Identity), mut queue: Receiver<Reading>) {
+    let mut open = Some(opened);
     while let Some(reading) = queue.blocking_recv() {
         let identity = Identity::of(&path);
         let connection = match open.take().filter(|(_, before)| *before == identity) {

@@ -1,7 +1,8 @@
 //! The one thread that writes: it takes what many callers want, and commits it together.
 //!
-//! A commit waits for the disk once, whether it holds one reservation or 256. Each caller gets his
-//! own answer: a denial is a value, and one whose row cannot be written does not spoil the others'.
+//! A commit waits for the disk once, whether it holds one reservation or 256, and it waits when the
+//! next process has the turn already. Each caller gets his own answer: a denial is a value, and one
+//! whose row cannot be written does not spoil the others'.
 
 use std::{
     path::PathBuf,
@@ -22,6 +23,7 @@ use super::{
     file::{self, Companions, Identity, Opened},
     job::{Abandoned, GivenBack, Job, Message},
     locks::{Presence, Turn},
+    log::Log,
     meta,
     stopwatch::Stopwatch,
     tx,
@@ -47,6 +49,7 @@ pub(super) struct Writer {
     identity: Identity,
     /// What lies beside it, to notice when it is removed.
     companions: Companions,
+    log: Log,
     /// What [`data_version`] was when `memory` was last right.
     seen: Option<i64>,
     memory: Memory,
@@ -69,6 +72,7 @@ impl Writer {
         Self {
             identity: Identity::of(&path),
             companions: Companions::of(&path),
+            log: Log::of(&path),
             path,
             file: Some(connection),
             seen: None,
@@ -117,12 +121,14 @@ impl Writer {
             batch
         });
         match failure {
-            Ok(()) => batch.drain(..).for_each(|job| job.answer(None)),
+            Ok(()) => self.answer(batch.drain(..)),
             // One row cannot be written: whose it is, is found out one by one.
             Err(fault) if batch.len() > 1 && !fault.concerns_all() => {
                 for mut job in batch.drain(..) {
-                    let failure = self.commit(|| std::slice::from_mut(&mut job)).err();
-                    job.answer(failure.map(LedgerError::from));
+                    match self.commit(|| std::slice::from_mut(&mut job)) {
+                        Ok(()) => self.answer(std::iter::once(job)),
+                        Err(fault) => job.answer(Some(fault.into())),
+                    }
                 }
             }
             Err(fault) => {
@@ -133,7 +139,19 @@ impl Writer {
         }
     }
 
-    /// Does the `jobs` in one transaction, when it is our turn. After an error none of them is done.
+    /// Answers those whose `jobs` were committed, as soon as the disk has them.
+    fn answer(&mut self, jobs: impl Iterator<Item = Box<dyn Job>>) {
+        match self.log.sync() {
+            Ok(()) => jobs.for_each(|job| job.answer(None)),
+            Err(error) => {
+                tracing::warn!(%error, "what was written to the ledger may not last");
+                jobs.for_each(|job| job.withdraw(error.clone()));
+            }
+        }
+    }
+
+    /// Does the `jobs` in one transaction, when it is our turn. After an error none of them is done;
+    /// else they are, but the disk need not have them yet.
     fn commit<'a>(&mut self, jobs: impl FnOnce() -> &'a mut [Box<dyn Job>]) -> Result<(), Fault> {
         let _held = file::wait_for(&self.turn)?;
         // A file that nobody can find any more would be written to for ever.
@@ -143,12 +161,14 @@ impl Writer {
             self.file = Some(file::reopen(&self.path)?);
             self.identity = identity;
             self.companions = Companions::of(&self.path);
+            self.log.follow();
         }
         let Some(file) = &mut self.file else { return Ok(()) };
         if Companions::of(&self.path) != self.companions {
             save(file);
             return Err(file::bereft(&self.path).into());
         }
+        self.log.mend(file)?;
         let jobs = jobs();
         let abandoned = self.abandoned.take();
         let (memory, seen) = (&mut self.memory, &mut self.seen);
@@ -242,5 +262,103 @@ fn give_back(book: &mut Book<'_>, gone: GivenBack) -> Result<(), Fault> {
         // Pruned meanwhile, or damaged: nobody waits to hear of it.
         Err(Fault::Answer(_)) | Ok(()) => Ok(()),
         Err(fault) => Err(fault),
+    }
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tokio::sync::{
+        mpsc,
+        oneshot::{self, error::TryRecvError as NoAnswer},
+    };
+
+    use super::*;
+    use crate::{
+        Ask, Durability, LedgerRules, Limit, Period, Reservation, Reserving,
+        store::sqlite::job::{Call, Delivery, WhenAlone},
+    };
+
+    /// A writer without a thread of its own, and what would be handed to it.
+    struct Desk {
+        writer: Writer,
+        queue: Receiver<Message>,
+        abandoned: Abandoned,
+        rules: Arc<LedgerRules>,
+    }
+
+    impl Desk {
+        fn open(path: &Path, cap: u64) -> Self {
+            let opened = file::open(path, Durability::Create, chrono::DateTime::UNIX_EPOCH);
+            let (sender, queue) = mpsc::channel(1);
+            let abandoned = Abandoned::new(sender.downgrade());
+            let (freeing, waiting) = (Freeing::default(), Arc::default());
+            let writer = Writer::new(opened.unwrap(), abandoned.clone(), freeing, waiting);
+            let limit = Limit::tokens(Period::Total, cap);
+            let rules = Arc::new(LedgerRules::new().account("triage", [limit]).unwrap());
+            Self { writer, queue, abandoned, rules }
+        }
+
+        /// What everybody hears who reserves `tokens` in one batch.
+        fn reserve(&mut self, tokens: &[u64]) -> Vec<Result<Reserving, LedgerError>> {
+            let (mut batch, answers): (Vec<_>, Vec<_>) =
+                tokens.iter().map(|tokens| self.ask(*tokens)).unzip();
+            self.writer.write(&mut self.queue, &mut batch);
+            let heard = |mut answer: oneshot::Receiver<Delivery<Reserving>>| {
+                let answer: Result<_, NoAnswer> = answer.try_recv();
+                answer.unwrap().take().unwrap()
+            };
+            answers.into_iter().map(heard).collect()
+        }
+
+        fn ask(&self, tokens: u64) -> (Box<dyn Job>, oneshot::Receiver<Delivery<Reserving>>) {
+            let account = "triage".parse().unwrap();
+            let ask = Ask::new("m", tokens);
+            let now = chrono::DateTime::UNIX_EPOCH;
+            let asked = Reservation::new(account, ask, Arc::clone(&self.rules), now).unwrap();
+            let (reply, answer) = oneshot::channel();
+            let call = Call {
+                work: move |book: &mut Book<'_>| book.reserve(&asked),
+                when_alone: WhenAlone::Skip,
+                reply,
+                abandoned: self.abandoned.clone(),
+                kept: None,
+            };
+            (Box::new(call), answer)
+        }
+    }
+
+    #[test]
+    fn nobody_is_granted_what_the_disk_does_not_have_and_it_is_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut desk = Desk::open(&folder.path().join("ledger.db"), 1_000);
+        assert!(desk.reserve(&[100])[0].is_ok());
+        desk.writer.log.break_disk();
+        for answer in desk.reserve(&[300, 400]) {
+            assert_eq!(answer.unwrap_err().kind(), crate::ErrorKind::Store);
+        }
+        // Exactly what is left if nothing of the 700 stays behind.
+        let answer = desk.reserve(&[900]).remove(0).unwrap();
+        assert!(matches!(answer, Reserving::Granted(..)), "{answer:?}");
+    }
+
+    #[test]
+    fn after_the_disk_failed_the_log_is_copied_before_anything_is_granted() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, copy) = (folder.path().join("ledger.db"), folder.path().join("copy.db"));
+        let mut desk = Desk::open(&path, 1_000);
+        let without_the_log = || -> i64 {
+            std::fs::copy(&path, &copy).unwrap();
+            let copy = Connection::open(&copy).unwrap();
+            copy.query_row("SELECT count(*) FROM rows", [], |row| row.get(0)).unwrap()
+        };
+        desk.writer.log.break_disk();
+        assert!(desk.reserve(&[300])[0].is_err());
+        assert_eq!(without_the_log(), 0);
+        // The disk will not be asked again for the pages that it did not take; these are other ones.
+        assert!(desk.reserve(&[100])[0].is_ok());
+        assert_eq!(without_the_log(), 1);
     }
 }
