@@ -11,12 +11,16 @@ use keywheel::{
     Clock, Gemini, SystemClock,
     ledger::{Ledger, LedgerError},
 };
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{
+    net::TcpListener,
+    task::{AbortHandle, JoinHandle},
+};
 
 use crate::{
     config::{Config, Settings},
     cors::Origins,
     metrics::Metrics,
+    reload::{self, ReloadError, Reloaded, Source},
     server::{self, Phase, Phases, ServerLimits, Stage},
     spool::{Spool, SpoolLimits},
     upload::Signer,
@@ -66,7 +70,7 @@ impl Gateway {
     /// # Errors
     /// As [`start`](Self::start).
     pub async fn start_at(config: Config, clock: Arc<dyn Clock>) -> Result<Running, StartError> {
-        let Config { settings, client, ledger, .. } = config;
+        let Config { settings, client, keys, ledger, .. } = config;
         let address = settings.listen;
         let listen_error = |source| StartError::Listen { address, source };
         let listener = server::listen(address).await.map_err(listen_error)?;
@@ -76,7 +80,8 @@ impl Gateway {
         let client = client.clock(Arc::clone(&clock)).ledger(ledger.clone(), first.as_str());
         let gemini = client.build().await?;
         let phases = Phases::new();
-        let app = App::new(gemini, ledger, clock, settings, phases.stage())?;
+        let source = Source::new(&settings, keys);
+        let app = App::new(gemini, ledger, clock, settings, source, phases.stage())?;
         Ok(Running::of(listener, address, Arc::new(app), phases))
     }
 }
@@ -87,12 +92,14 @@ pub struct Running {
     address: SocketAddr,
     phases: Phases,
     task: JoinHandle<()>,
+    watch: Option<AbortHandle>,
 }
 
 impl Running {
     fn of(listener: TcpListener, address: SocketAddr, app: Arc<App>, phases: Phases) -> Self {
         let task = tokio::spawn(run(listener, Arc::clone(&app), phases.clone()));
-        Self { app, address, phases, task }
+        let watch = reload::begin(&app);
+        Self { app, address, phases, task, watch }
     }
 
     /// Where it listens.
@@ -111,6 +118,18 @@ impl Running {
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.app.ledger
+    }
+
+    /// Reads the configuration and the keys again: projects, tokens, budgets, models, texts, keys. Requests under way
+    /// go on as they began. It does so by itself when the file changes ([`Settings::watch`]).
+    ///
+    /// # Errors
+    /// Everything that is wrong; nothing has changed then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing, or everything.
+    pub async fn reload(&self) -> Result<Reloaded, ReloadError> {
+        reload::reload(&self.app).await
     }
 
     /// Stops it: nothing new is accepted, and what is under way has `drain` to come to its end. Then streams end with
@@ -149,6 +168,9 @@ impl fmt::Debug for Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.task.abort();
+        if let Some(watch) = &self.watch {
+            watch.abort();
+        }
     }
 }
 
@@ -167,6 +189,7 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     pub(crate) spool: Spool,
     pub(crate) signer: Signer,
+    pub(crate) source: Source,
     pub(crate) stage: Stage,
     current: RwLock<Arc<Current>>,
 }
@@ -191,6 +214,7 @@ impl App {
         ledger: Ledger,
         clock: Arc<dyn Clock>,
         settings: Settings,
+        source: Source,
         stage: Stage,
     ) -> Result<Self, StartError> {
         let folder = gemini.pool().state_file().and_then(std::path::Path::parent);
@@ -205,6 +229,7 @@ impl App {
             metrics: Metrics::new(),
             spool,
             signer,
+            source,
             stage,
             current: RwLock::new(Arc::new(Current::new(settings))),
         })

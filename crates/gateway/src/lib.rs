@@ -12,6 +12,7 @@ mod metrics;
 mod pinned;
 mod project;
 mod refusal;
+mod reload;
 mod respond;
 mod route;
 mod server;
@@ -25,6 +26,7 @@ pub use self::{
     gateway::{Gateway, Running, StartError},
     project::{DEFAULT_PROJECT, Project, Projects, Unbounded},
     refusal::{AsItCame, Reason, Refusal},
+    reload::{ReloadError, Reloaded},
     route::Dialect,
     token::{NoRandomness, Token, TokenHash},
 };

@@ -73,7 +73,7 @@ fn relay(
     body: Body,
 ) -> Result<Relay, Refusal> {
     let Asked { route, project, .. } = asked;
-    let charge = fixed_charge(app, now, route, project, peek)?;
+    let charge = fixed_charge(app, route, project, peek)?;
     let call = Call {
         method: route.method.clone(),
         path: route.call_path(&now.settings.api_version),
@@ -102,14 +102,12 @@ fn relay(
 /// Nothing is set for it, and there is a budget that it would go past.
 fn fixed_charge(
     app: &App,
-    now: &Current,
     route: &Route,
     project: &crate::project::Project,
     peek: &Peek,
 ) -> Result<Option<u64>, Refusal> {
     let Some(unbounded) = route.unbounded(peek.background) else { return Ok(None) };
-    let own = project.fixed_charges.get(&unbounded);
-    if let Some(charge) = own.or_else(|| now.settings.fixed_charges.get(&unbounded)) {
+    if let Some(charge) = project.fixed_charges.get(&unbounded) {
         return Ok(Some(*charge));
     }
     let rules = app.ledger.rules();

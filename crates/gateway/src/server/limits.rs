@@ -12,7 +12,8 @@ pub(crate) const MAX_HEADERS: usize = 100;
 pub(crate) struct ServerLimits {
     /// Connections at a time; more wait to be accepted. Defaults to 8,192.
     pub(crate) connections: usize,
-    /// Bytes of a request's head; more is answered with 431. Defaults to 64 KB.
+    /// Bytes of a request's head; twice as much is answered with 431 at the latest: a buffer is doubled before it is
+    /// looked at. Defaults to 64 KB.
     pub(crate) head_bytes: usize,
     /// How long a client may take from its connection to the end of its first request's head; then the connection
     /// ends. Defaults to 10 s.

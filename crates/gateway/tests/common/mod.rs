@@ -1,6 +1,8 @@
 //! A gateway on a port in front of a simulated Google on a port.
 
-#![allow(dead_code, reason = "each test uses some of it")]
+#![allow(dead_code, unused_imports, reason = "each test uses some of it")]
+
+pub(crate) mod upstream;
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,13 +59,13 @@ impl Setup {
         self
     }
 
-    pub(crate) fn config(&self, sim: &SimServer) -> Config {
+    pub(crate) fn config(&self, base_url: &str) -> Config {
         let folder = self.folder.path().display();
         let text = format!(
             "state = \"{folder}/pool.json\"\n{}\n[ledger]\npath = \"{folder}/ledger.db\"\n",
             self.text
         );
-        let base = ("GEMINI_BASE_URL".to_owned(), sim.base_url());
+        let base = ("GEMINI_BASE_URL".to_owned(), base_url.to_owned());
         let keys = (1..=self.keys).map(|i| (format!("GEMINI_API_KEY_{i}"), key(i)));
         let path = self.folder.path().join("keywheel.toml");
         let mut config = Config::parse(path, &text, keys.chain([base])).unwrap();
@@ -73,7 +75,18 @@ impl Setup {
 
     pub(crate) async fn start(self) -> Served {
         let sim = SimServer::start(self.sim.clone(), Arc::clone(&self.clock)).await.unwrap();
-        let config = self.config(&sim);
+        let base_url = sim.base_url();
+        self.before(&base_url, sim).await
+    }
+
+    /// In front of `base_url`; the simulated Google is there and asked nothing.
+    pub(crate) async fn start_before(self, base_url: &str) -> Served {
+        let sim = SimServer::start(self.sim.clone(), Arc::clone(&self.clock)).await.unwrap();
+        self.before(base_url, sim).await
+    }
+
+    async fn before(self, base_url: &str, sim: SimServer) -> Served {
+        let config = self.config(base_url);
         let running = Gateway::start_at(config, Arc::clone(&self.clock)).await.unwrap();
         Served { sim, running, setup: self, client: reqwest::Client::new() }
     }
@@ -138,4 +151,15 @@ impl Served {
 
 pub(crate) fn prompt(text: &str) -> Value {
     json!({ "contents": [{ "role": "user", "parts": [{ "text": text }] }] })
+}
+
+/// Waits, for as long as a slow machine may need, until `holds`.
+pub(crate) async fn eventually(or_else: &str, holds: impl Fn() -> bool) {
+    for _ in 0..2_000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{or_else}");
 }
