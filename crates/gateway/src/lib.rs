@@ -2,6 +2,7 @@
 
 mod admit;
 mod auth;
+mod budget;
 mod config;
 mod cors;
 mod gateway;

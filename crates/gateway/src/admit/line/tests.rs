@@ -1,0 +1,461 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const T: i64 = 1_796_000_000_000;
+const DEPTH: usize = 100;
+
+fn name(project: &str) -> AccountId {
+    AccountId::new(project).unwrap()
+}
+
+fn of(project: &str, priority: u8) -> Arrival {
+    let (project, model) = (name(project), "m".into());
+    Arrival { project, priority, model, in_flight: None, depth: DEPTH }
+}
+
+fn met(limit: Limit) -> Met {
+    Met { limit, until_ms: None, may_be_freed: true }
+}
+
+/// Comes and meets `limit` at once.
+fn blocked(line: &mut Line, arrival: Arrival, limit: Limit) -> Ticket {
+    let (ticket, may_try) = line.arrive(arrival, T).unwrap();
+    assert!(may_try);
+    assert_eq!(line.met(ticket, met(limit), DEPTH, T), Ok(vec![]));
+    ticket
+}
+
+/// Comes and has to wait.
+fn waits(line: &mut Line, arrival: Arrival) -> Ticket {
+    let (ticket, may_try) = line.arrive(arrival, T).unwrap();
+    assert!(!may_try);
+    ticket
+}
+
+fn goes(line: &mut Line, arrival: Arrival) -> Ticket {
+    let (ticket, may_try) = line.arrive(arrival, T).unwrap();
+    assert!(may_try);
+    ticket
+}
+
+#[test]
+fn with_room_for_all_nobody_waits_and_nothing_is_left() {
+    let mut line = Line::default();
+    let all: Vec<_> = (0..3).map(|_| goes(&mut line, of("a", 0))).collect();
+    for ticket in all {
+        assert_eq!(line.let_through(ticket, T), []);
+        assert_eq!(line.let_through(ticket, T), [], "told again");
+        assert_eq!(line.leave(ticket, T), []);
+        assert_eq!(line.leave(ticket, T), [], "gone already");
+    }
+    assert!(line.requests.is_empty());
+    assert_eq!(line.each().collect::<Vec<_>>(), [(&name("a"), 0, 0)]);
+}
+
+#[test]
+fn within_a_project_nobody_passes_and_they_try_one_by_one() {
+    let mut line = Line::default();
+    let first = blocked(&mut line, of("a", 0), Limit::Own);
+    let second = waits(&mut line, of("a", 0));
+    let third = waits(&mut line, of("a", 0));
+    assert_eq!(line.next(T), [], "nothing changed");
+    assert_eq!(line.freed(T), [first]);
+    assert_eq!(line.next(T), [], "it is told once");
+    assert_eq!(line.let_through(first, T), [second]);
+    // What is freed while it tries may help it, though it met the limit before.
+    assert_eq!(line.freed(T), []);
+    assert_eq!(line.met(second, met(Limit::Own), DEPTH, T), Ok(vec![second]));
+    assert_eq!(line.met(second, met(Limit::Own), DEPTH, T), Ok(vec![]));
+    // Who goes away lets the next one look.
+    assert_eq!(line.leave(second, T), [third]);
+    assert_eq!(line.let_through(third, T), []);
+    goes(&mut line, of("a", 0));
+}
+
+#[test]
+fn those_who_came_at_once_stand_as_they_came() {
+    let mut line = Line::default();
+    let all: Vec<_> = (0..4).map(|_| goes(&mut line, of("a", 0))).collect();
+    // They hear of it in another order.
+    for place in [2, 0, 3, 1] {
+        assert_eq!(line.met(all[place], met(Limit::Own), DEPTH, T), Ok(vec![]));
+    }
+    assert_eq!(line.freed(T), [all[0]]);
+    assert_eq!(line.let_through(all[0], T), [all[1]], "there may be room for more");
+    assert_eq!(line.met(all[1], met(Limit::Own), DEPTH, T), Ok(vec![]));
+    assert_eq!(line.freed(T), [all[1]]);
+}
+
+#[test]
+fn a_limit_of_ones_own_holds_nobody_else_back() {
+    let mut line = Line::default();
+    blocked(&mut line, of("important", 9), Limit::Own);
+    goes(&mut line, of("other", 0));
+}
+
+#[test]
+fn the_allowance_is_for_the_highest_priority_first() {
+    let mut line = Line::default();
+    let low = blocked(&mut line, of("low", 1), Limit::Allowance);
+    let high = blocked(&mut line, of("high", 5), Limit::Allowance);
+    let lowest = waits(&mut line, of("lowest", 0));
+    goes(&mut line, of("higher", 6));
+    assert_eq!(line.freed(T), [high], "one tries at a time");
+    assert_eq!(line.let_through(high, T), [low]);
+    // It may not be enough for this one, and the one below still has to wait for it.
+    assert_eq!(line.met(low, met(Limit::Allowance), DEPTH, T), Ok(vec![]));
+    assert_eq!(line.leave(low, T), [lowest]);
+}
+
+#[test]
+fn the_keys_of_a_model_are_for_the_highest_priority_first_and_other_models_go_on() {
+    let mut line = Line::default();
+    let high = blocked(&mut line, of("high", 5), Limit::Keys);
+    let low = waits(&mut line, of("low", 1));
+    let another = || Arc::<str>::from("another");
+    goes(&mut line, Arrival { model: another(), ..of("low", 1) });
+    // Also in the same project: they do not want the same. But who wants the same stands in line.
+    goes(&mut line, Arrival { model: another(), ..of("high", 5) });
+    waits(&mut line, of("high", 5));
+    let served = goes(&mut line, Arrival { model: another(), ..of("third", 5) });
+    assert_eq!(line.freed(T), [], "budget is not what it waits for");
+    assert_eq!(line.leave(served, T), [high], "a key that is free again may be the one");
+    assert_eq!(line.leave(high, T), [Ticket(high.0 + 4)]);
+    assert!(!line.tries(low));
+}
+
+#[test]
+fn time_alone_helps_who_waits_for_a_moment() {
+    let mut line = Line::default();
+    let ticket = goes(&mut line, of("a", 0));
+    let day = Met { limit: Limit::Own, until_ms: Some(T + 5_000), may_be_freed: false };
+    assert_eq!(line.met(ticket, day, DEPTH, T), Ok(vec![]));
+    assert_eq!(line.freed(T), [], "what others give back does not help before");
+    assert_eq!(line.next_moment(T), Some(T + 5_000));
+    assert_eq!(line.next(T + 4_999), []);
+    assert_eq!(line.next(T + 5_000), [ticket]);
+    // Said to come at once, and it does not: no loop without a pause.
+    let now = T + 5_000;
+    assert_eq!(line.met(ticket, Met { until_ms: Some(now), ..day }, DEPTH, now), Ok(vec![]));
+    assert_eq!(line.next_moment(now), Some(now + SHORTEST_PAUSE_MS));
+    assert_eq!(line.look_again(now), [ticket], "nobody knows what others did");
+}
+
+#[test]
+fn no_more_are_under_way_than_the_cap_and_they_follow_in_their_order() {
+    let mut line = Line::default();
+    let two = || Arrival { in_flight: Some(2), ..of("a", 0) };
+    let (one, other) = (goes(&mut line, two()), goes(&mut line, two()));
+    let waiting: Vec<_> = (0..3).map(|_| waits(&mut line, two())).collect();
+    assert!(line.wants_a_place(waiting[0]));
+    goes(&mut line, of("b", 0));
+    assert_eq!(line.let_through(one, T), [], "under way until it leaves");
+    assert_eq!(line.leave(one, T), [waiting[0]]);
+    // None of them met a limit: they need not try one by one.
+    assert_eq!(line.leave(other, T), [waiting[1]]);
+    assert_eq!(line.leave(waiting[0], T), [waiting[2]]);
+}
+
+#[test]
+fn a_queue_is_no_deeper_than_its_bound_but_who_comes_back_has_his_place() {
+    let mut line = Line::default();
+    let shallow = || Arrival { depth: 2, ..of("a", 0) };
+    let newcomer = goes(&mut line, shallow());
+    let first = blocked(&mut line, shallow(), Limit::Own);
+    waits(&mut line, shallow());
+    assert_eq!(line.arrive(shallow(), T), Err(Full));
+    assert_eq!(line.freed(T), [first]);
+    assert_eq!(line.arrive(shallow(), T), Err(Full), "who tries may come back");
+    assert_eq!(line.met(first, met(Limit::Own), 2, T), Ok(vec![]));
+    assert_eq!(line.met(newcomer, met(Limit::Own), 2, T), Err(Full));
+    line.leave(newcomer, T);
+    goes(&mut line, of("b", 0));
+}
+
+#[test]
+fn equals_take_turns() {
+    let mut line = Line::default();
+    let mut whose = HashMap::new();
+    for project in ["a", "b", "c"] {
+        whose.insert(blocked(&mut line, of(project, 3), Limit::Allowance), project);
+        for _ in 0..3 {
+            whose.insert(waits(&mut line, of(project, 3)), project);
+        }
+    }
+    // Room for one, again and again.
+    let mut order = String::new();
+    for _ in 0..12 {
+        let mut trying = line.freed(T);
+        assert_eq!(trying.len(), 1);
+        let through = trying.remove(0);
+        order.push_str(whose[&through]);
+        let mut others = line.let_through(through, T);
+        while let Some(other) = others.pop() {
+            others.extend(line.met(other, met(Limit::Allowance), DEPTH, T).unwrap());
+        }
+    }
+    assert_eq!(order, "abcabcabcabc");
+}
+
+#[test]
+fn one_who_needs_much_is_passed_by_equals_a_few_times_and_then_waited_for() {
+    let mut line = Line::default();
+    let large = blocked(&mut line, of("large", 0), Limit::Allowance);
+    for _ in 0..MOST_PASSED {
+        let small = goes(&mut line, of("small", 0));
+        assert_eq!(line.let_through(small, T), []);
+    }
+    let small = waits(&mut line, of("small", 0));
+    goes(&mut line, of("higher", 1));
+    assert_eq!(line.freed(T), [large]);
+    assert_eq!(line.let_through(large, T), [small]);
+}
+
+#[test]
+fn two_who_were_passed_often_do_not_wait_for_each_other() {
+    let mut line = Line::default();
+    let one = blocked(&mut line, of("one", 0), Limit::Allowance);
+    let two = blocked(&mut line, of("two", 0), Limit::Allowance);
+    for _ in 0..MOST_PASSED {
+        let small = goes(&mut line, of("small", 0));
+        line.let_through(small, T);
+    }
+    assert_eq!(line.freed(T), [one]);
+    assert_eq!(line.met(one, met(Limit::Allowance), DEPTH, T), Ok(vec![]));
+    assert_eq!(line.leave(one, T), [two]);
+}
+
+#[test]
+fn who_comes_back_after_it_was_let_through_stands_where_it_stood() {
+    let mut line = Line::default();
+    let first = goes(&mut line, of("a", 0));
+    assert_eq!(line.let_through(first, T), []);
+    let second = blocked(&mut line, of("a", 0), Limit::Own);
+    // The provider refused all keys.
+    assert_eq!(line.met(first, met(Limit::Keys), DEPTH, T), Ok(vec![]));
+    assert_eq!(line.look_again(T), [first]);
+    assert_eq!(line.let_through(first, T), [second]);
+}
+
+/// What happens in a random history.
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    /// Somebody of this project comes, who wants a model and needs so much.
+    Arrive(usize, bool, u64),
+    /// One of those who try hears what came of it.
+    Resolve(usize),
+    /// One of those under way is done.
+    Finish(usize),
+    /// One of all goes away.
+    GoAway(usize),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (0..PROJECTS.len(), any::<bool>(), 1..4_u64).prop_map(|(a, b, c)| Event::Arrive(a, b, c)),
+        5 => (0..64_usize).prop_map(Event::Resolve),
+        3 => (0..64_usize).prop_map(Event::Finish),
+        1 => (0..64_usize).prop_map(Event::GoAway),
+    ]
+}
+
+/// Name, priority, most under way.
+const PROJECTS: [(&str, u8, Option<usize>); 4] =
+    [("a", 0, None), ("b", 0, Some(2)), ("c", 1, None), ("d", 1, Some(3))];
+const OWN: u64 = 5;
+const ALLOWANCE: u64 = 9;
+const KEYS: usize = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    Waits(Option<Limit>),
+    Tries,
+    IsUnderWay,
+    /// It has given back what it took, and not left yet.
+    IsDone,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct One {
+    project: usize,
+    model: bool,
+    needs: u64,
+    doing: Doing,
+    /// What it met when it last tried.
+    met: Option<Limit>,
+}
+
+/// The machine beside the world that it works in, as simple as can be.
+#[derive(Debug, Default)]
+struct World {
+    line: Line,
+    all: BTreeMap<Ticket, One>,
+}
+
+impl World {
+    fn taken(&self, of: impl Fn(&One) -> bool) -> impl Iterator<Item = &One> {
+        self.all.values().filter(move |one| one.doing == Doing::IsUnderWay && of(one))
+    }
+
+    fn limit(&self, one: &One) -> Option<Limit> {
+        let needs = |those: &mut dyn Iterator<Item = &One>| those.map(|one| one.needs).sum::<u64>();
+        if self.taken(|other| other.model == one.model).count() >= KEYS {
+            Some(Limit::Keys)
+        } else if needs(&mut self.taken(|other| other.project == one.project)) + one.needs > OWN {
+            Some(Limit::Own)
+        } else if needs(&mut self.taken(|_| true)) + one.needs > ALLOWANCE {
+            Some(Limit::Allowance)
+        } else {
+            None
+        }
+    }
+
+    fn nth(&self, n: usize, which: impl Fn(&One) -> bool) -> Option<Ticket> {
+        let those: Vec<_> = self.all.iter().filter(|(_, one)| which(one)).collect();
+        Some(*those.get(n % those.len().max(1))?.0)
+    }
+
+    fn told(&mut self, tickets: Vec<Ticket>) {
+        for ticket in tickets {
+            self.begins(ticket);
+            self.all.get_mut(&ticket).unwrap().doing = Doing::Tries;
+        }
+    }
+
+    /// The promises, looked at when somebody begins to try.
+    fn begins(&self, ticket: Ticket) {
+        let one = self.all[&ticket];
+        let wants_the_same = |other: &One| match other.met {
+            Some(Limit::Allowance) => true,
+            Some(Limit::Keys) => other.model == one.model,
+            _ => false,
+        };
+        let (_, priority, cap) = PROJECTS[one.project];
+        let mut of_its_own = 0;
+        for (earlier, other) in &self.all {
+            let is_own = other.project == one.project;
+            of_its_own += usize::from(is_own && !matches!(other.doing, Doing::Waits(_)));
+            let Doing::Waits(limit) = other.doing else { continue };
+            if is_own && *earlier < ticket {
+                // It waits for keys of another model, or behind one who does.
+                let stands_behind = self.all.iter().any(|(before, first)| {
+                    // Of others also those behind one who did.
+                    let is_first = match first.project == other.project {
+                        true => before < earlier && first.met == Some(Limit::Keys),
+                        false => PROJECTS[first.project].1 >= priority,
+                    };
+                    is_first
+                        && first.model == other.model
+                        && matches!(first.doing, Doing::Waits(_) | Doing::Tries)
+                });
+                let is_for_keys = limit == Some(Limit::Keys) || stands_behind;
+                let passes = is_for_keys && other.model != one.model;
+                assert!(passes, "{ticket:?} {one:?} passes {earlier:?} {other:?}");
+            }
+            let (_, higher, its_cap) = PROJECTS[other.project];
+            if !is_own && higher > priority && wants_the_same(other) {
+                let own = self.all.values().filter(|third| third.project == other.project);
+                let under_way = own.filter(|third| !matches!(third.doing, Doing::Waits(_))).count();
+                let is_stuck = its_cap.is_some_and(|cap| under_way >= cap);
+                assert!(is_stuck, "{ticket:?} {one:?} is taken before {earlier:?} {other:?}");
+            }
+        }
+        assert!(cap.is_none_or(|cap| of_its_own < cap), "{ticket:?} is one too many");
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Arrive(project, model, needs) => {
+                let (own, priority, in_flight) = PROJECTS[project];
+                let arrival = Arrival {
+                    project: name(own),
+                    priority,
+                    model: if model { "m" } else { "n" }.into(),
+                    in_flight,
+                    depth: DEPTH,
+                };
+                let (ticket, may_try) = self.line.arrive(arrival, T).unwrap();
+                let one = One { project, model, needs, doing: Doing::Waits(None), met: None };
+                self.all.insert(ticket, one);
+                if may_try {
+                    self.told(vec![ticket]);
+                }
+            }
+            Event::Resolve(n) => {
+                let Some(ticket) = self.nth(n, |one| one.doing == Doing::Tries) else { return };
+                let limit = self.limit(&self.all[&ticket]);
+                let one = self.all.get_mut(&ticket).unwrap();
+                one.met = limit.or(one.met);
+                let told = match limit {
+                    Some(limit) => {
+                        one.doing = Doing::Waits(Some(limit));
+                        self.line.met(ticket, met(limit), DEPTH, T).unwrap()
+                    }
+                    None => {
+                        one.doing = Doing::IsUnderWay;
+                        self.line.let_through(ticket, T)
+                    }
+                };
+                self.told(told);
+            }
+            Event::Finish(n) => {
+                let Some(ticket) = self.nth(n, |one| one.doing == Doing::IsUnderWay) else {
+                    return;
+                };
+                self.all.get_mut(&ticket).unwrap().doing = Doing::IsDone;
+                let freed = self.line.freed(T);
+                self.told(freed);
+                self.all.remove(&ticket);
+                let left = self.line.leave(ticket, T);
+                self.told(left);
+            }
+            Event::GoAway(n) => {
+                let Some(ticket) = self.nth(n, |_| true) else { return };
+                let was_under_way = self.all.remove(&ticket).unwrap().doing == Doing::IsUnderWay;
+                let left = self.line.leave(ticket, T);
+                self.told(left);
+                if was_under_way {
+                    let freed = self.line.freed(T);
+                    self.told(freed);
+                }
+            }
+        }
+        assert_eq!(self.line.requests.len(), self.all.len());
+        let waiting = self.all.values().filter(|one| matches!(one.doing, Doing::Waits(_))).count();
+        assert!(self.line.queued() >= waiting);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Whatever happens in whatever order: the order holds, no cap is passed, and nobody is forgotten. No look from time
+    /// to time helps here: who is not told when it should be would wait for ever.
+    #[test]
+    fn everybody_is_served_in_order_and_nobody_is_forgotten(
+        events in prop::collection::vec(event(), 1..250),
+    ) {
+        let mut world = World::default();
+        for event in events {
+            world.happens(event);
+        }
+        // Nobody comes any more; all the others are done, one after the other.
+        let mut steps = 0;
+        while !world.all.is_empty() {
+            let before = world.all.len();
+            let resolved = world.all.values().any(|one| one.doing == Doing::Tries);
+            world.happens(if resolved { Event::Resolve(0) } else { Event::Finish(0) });
+            steps += 1;
+            prop_assert!(
+                resolved || world.all.len() < before,
+                "all of these wait and nobody tries: {:#?}", world
+            );
+            prop_assert!(steps < 20_000, "they try for ever");
+        }
+        prop_assert_eq!(world.line.queued(), 0);
+        prop_assert!(world.line.queues.values().all(|queue| queue.under_way == 0));
+    }
+}

@@ -1,0 +1,91 @@
+//! Why a request was not let through, and what its client is told.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use keywheel::Error;
+
+use super::line::{Limit, Met};
+use crate::refusal::{Reason, Refusal};
+
+/// Why a request was not let through.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The project made as many requests in the last minute as it may.
+    PerMinute { cap: u32, reset_ms: i64 },
+    /// So many of the project wait already.
+    QueueFull { depth: usize, met: Option<Met> },
+    /// It waited for one of its project to end, until its time was over.
+    InFlight { waited: Duration },
+    /// It waited behind others until its time was over. What they wait for, if that is known.
+    Behind { met: Option<Met>, waited: Duration },
+    /// The gateway stops.
+    Stopping,
+    /// What the last attempt ended with: a limit that nothing mends in time, or no limit at all.
+    Ended(Error),
+}
+
+impl Refused {
+    /// What a client of `project` is told at `now`.
+    pub(crate) fn refusal(&self, project: &str, now: DateTime<Utc>) -> Refusal {
+        let scope = format!("project {project}");
+        match self {
+            Self::PerMinute { cap, reset_ms } => {
+                let told = format!("project {project} may make {cap} requests a minute");
+                Refusal::new(Reason::RequestsPerMinute, told)
+                    .scope(scope)
+                    .reset_at(DateTime::from_timestamp_millis(*reset_ms))
+            }
+            Self::QueueFull { depth, met } => {
+                let told = format!("{depth} requests of project {project} wait already");
+                let refusal = Refusal::new(Reason::QueueFull, told).scope(scope);
+                soonest(refusal, *met).should_retry(false)
+            }
+            Self::InFlight { waited } => {
+                let told = format!(
+                    "as many requests of project {project} are under way as may be, and none ended \
+                     within {} s",
+                    waited.as_secs()
+                );
+                let refusal = Refusal::new(Reason::InFlight, told).scope(scope);
+                refusal.retry_after(A_WHILE).should_retry(false)
+            }
+            Self::Behind { met, waited } => {
+                let seconds = waited.as_secs();
+                let (reason, scope, what) = match met.map(|met| met.limit) {
+                    Some(Limit::Own) => (Reason::OverBudget, scope, "its budget has no room"),
+                    Some(Limit::Allowance) => {
+                        (Reason::OverBudget, "allowance".to_owned(), "the allowance has no room")
+                    }
+                    Some(Limit::Keys) => (Reason::Exhausted, "pool".to_owned(), "no key is free"),
+                    None => (Reason::QueueFull, scope, "others go first"),
+                };
+                let told = format!(
+                    "the request waited {seconds} s behind others of project {project}: {what}"
+                );
+                soonest(Refusal::new(reason, told).scope(scope), *met).should_retry(false)
+            }
+            Self::Stopping => Refusal::new(Reason::Stopping, "the gateway stops")
+                .scope("gateway")
+                .retry_after(A_WHILE),
+            Self::Ended(error) => {
+                let refusal = Refusal::of(error, project, now);
+                match error {
+                    // Whoever tries again at once stands in the same queue.
+                    Error::OverBudget { .. } => refusal.should_retry(false),
+                    _ => refusal,
+                }
+            }
+        }
+    }
+}
+
+/// What is told where nobody knows how long it takes.
+const A_WHILE: Duration = Duration::from_secs(5);
+
+fn soonest(refusal: Refusal, met: Option<Met>) -> Refusal {
+    match met.and_then(|met| met.until_ms).and_then(DateTime::from_timestamp_millis) {
+        Some(moment) => refusal.reset_at(Some(moment)),
+        None => refusal.retry_after(A_WHILE),
+    }
+}
