@@ -40,6 +40,7 @@ use crate::{Faults, words};
 ///         room.fault(room.at(), "seats", "creak");
 ///     }
 ///     assert_eq!(whole.tables("door").len(), 2);
+///     whole.refuse("roof", "belongs to the house");
 ///     whole.end();
 /// })
 /// .unwrap_err();
@@ -282,6 +283,13 @@ impl<'t> Section<'t> {
             }
         }
         out
+    }
+
+    /// Notes `what` if `name` is set: for what people write there, and belongs elsewhere. It counts as no setting.
+    pub fn refuse(&mut self, name: &str, what: &str) {
+        if let Some(value) = self.table.remove(name) {
+            self.fault(value.span().start, name, what);
+        }
     }
 
     /// Notes what is left as unknown.

@@ -39,6 +39,11 @@ fn project(name: &str, mut at: Section<'_>) -> Option<Read> {
             None
         }
     };
+    at.refuse(
+        "token",
+        "a token does not belong into a file; its SHA-256 does (token_sha256), and `keywheel project rotate` makes \
+         both anew",
+    );
     let tokens =
         at.one_or_more("token_sha256", "the SHA-256 of a token", |text| text.parse::<TokenHash>());
     let limits = Limit::all_in(&mut at, "per_model");

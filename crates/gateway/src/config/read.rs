@@ -2,6 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::Path,
     time::Duration,
 };
 
@@ -29,6 +30,9 @@ use crate::{
 /// Where it listens unless it is said otherwise.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8787);
 
+const UNGUARDED: &str = "everybody who reaches this address could spend your quota: give the projects tokens \
+     (`keywheel project add`), set KEYWHEEL_TOKEN, or listen on 127.0.0.1";
+
 /// The settings of the whole file, which are in no section.
 const WHOLE: [&str; 13] = [
     "listen",
@@ -50,13 +54,14 @@ const WHOLE: [&str; 13] = [
 pub(super) fn config(file: &ConfigFile, is_file: bool) -> Result<Config, ConfigErrors> {
     let mut of_environment = Vec::new();
     let surroundings = Surroundings::read(file, &mut of_environment);
-    let read = file.read(&WHOLE, |whole| read(file, whole, &surroundings));
+    let read = file.read(&WHOLE, |whole| read(file, whole, &surroundings, &mut of_environment));
     let mut config = match (read, of_environment.is_empty()) {
         (Ok(config), true) => config,
         (read, _) => {
             let of_file = read.err().map(|errors| errors.faults().to_vec()).unwrap_or_default();
             let faults = of_environment.into_iter().chain(of_file);
-            return Err(ConfigErrors::new(file.location(), faults));
+            let place = if is_file { file.location() } else { Path::new("environment") };
+            return Err(ConfigErrors::new(place, faults));
         }
     };
     config.settings.file = is_file.then(|| file.location().to_owned());
@@ -66,7 +71,8 @@ pub(super) fn config(file: &ConfigFile, is_file: bool) -> Result<Config, ConfigE
 /// What variables say, besides keys.
 #[derive(Debug, Default)]
 struct Surroundings {
-    listen: Option<SocketAddr>,
+    /// The address, and the variable that says it.
+    listen: Option<(SocketAddr, &'static str)>,
     token: Option<Token>,
     tokens_per_day: Option<u64>,
     ledger: Option<String>,
@@ -77,16 +83,20 @@ impl Surroundings {
         let mut fault = |name: &str, what: &str| {
             faults.push(ConfigFault::new(None, format!("{name}: {what}")));
         };
-        let mut read = Self { ledger: file.variable("KEYWHEEL_LEDGER"), ..Self::default() };
+        let ledger = file.variable("KEYWHEEL_LEDGER").or_else(|| file.variable("LEDGER_DB"));
+        let mut read = Self { ledger, ..Self::default() };
         if let Some(port) = file.variable("PORT") {
             match port.parse() {
-                Ok(port) => read.listen = Some(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)),
+                Ok(port) => {
+                    read.listen =
+                        Some((SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), "PORT"));
+                }
                 Err(_) => fault("PORT", "must be a port, a number from 0 to 65535"),
             }
         }
         if let Some(listen) = file.variable("KEYWHEEL_LISTEN") {
             match address(&listen) {
-                Ok(listen) => read.listen = Some(listen),
+                Ok(listen) => read.listen = Some((listen, "KEYWHEEL_LISTEN")),
                 Err(what) => fault("KEYWHEEL_LISTEN", &what),
             }
         }
@@ -109,10 +119,14 @@ fn chosen(token: &ApiKey) -> Result<Token, String> {
     Token::chosen(token.expose())
 }
 
-fn read(file: &ConfigFile, at: &mut Section<'_>, around: &Surroundings) -> Config {
+fn read(
+    file: &ConfigFile,
+    at: &mut Section<'_>,
+    around: &Surroundings,
+    of_environment: &mut Vec<ConfigFault>,
+) -> Config {
     let listen = at.text_at("listen", "an address such as \"127.0.0.1:8787\"", address);
     let auth = at.choice("auth", &[("tokens", true), ("off", false)]);
-    let auth_at = at.at();
     let hosts = at.texts("hosts", "host names", host).unwrap_or_default();
     let watch = at.text("watch", DURATION, any_time).unwrap_or(Duration::from_secs(5));
     let (upstream, api_version) = upstream(at);
@@ -138,23 +152,24 @@ fn read(file: &ConfigFile, at: &mut Section<'_>, around: &Surroundings) -> Confi
         origins: cors.origins.clone(),
         hosts,
     };
-    let (place, listen) = match (around.listen, listen) {
-        (Some(listen), _) => (auth_at, listen),
-        (None, Some((place, listen))) => (place, listen),
-        (None, None) => (auth_at, LISTEN),
+    let is_public = |address: SocketAddr| !address.ip().to_canonical().is_loopback();
+    let listen = match (around.listen, listen) {
+        (Some((address, variable)), _) => {
+            if !access.tokens && is_public(address) {
+                of_environment.push(ConfigFault::new(None, format!("{variable}: {UNGUARDED}")));
+            }
+            address
+        }
+        (None, Some((place, address))) => {
+            if !access.tokens && is_public(address) {
+                at.fault(place, "listen", UNGUARDED);
+            }
+            address
+        }
+        (None, None) => LISTEN,
     };
-    if !access.tokens && !listen.ip().to_canonical().is_loopback() {
-        at.fault(
-            place,
-            "listen",
-            "everybody who reaches this address could spend your quota: give the projects \
-             tokens (`keywheel project add`), set KEYWHEEL_TOKEN, or listen on 127.0.0.1",
-        );
-    }
     let mut ledger = at.table("ledger").map(|section| ledger(file, section)).unwrap_or_default();
-    if let Some(path) = &around.ledger {
-        ledger.path = Some(path.into());
-    }
+    ledger.path = ledger.path.or_else(|| around.ledger.as_ref().map(Into::into));
     ledger.rules.allowance = allowance;
     if let Some(tokens) = around.tokens_per_day {
         ledger.rules.allowance.push(Limit::tokens(Period::Day, tokens));
@@ -300,15 +315,13 @@ fn limits(mut at: Section<'_>) -> Limits {
 }
 
 /// `[ledger]`, but for what stands in other sections here.
-fn ledger(file: &ConfigFile, section: Section<'_>) -> LedgerConfig {
+fn ledger(file: &ConfigFile, mut section: Section<'_>) -> LedgerConfig {
     for (name, place) in [
         ("allowance", "[allowance]"),
         ("accounts", "[projects.<name>]"),
         ("any_account", "[projects.<name>]"),
     ] {
-        if let Some(at) = section.place_of(name) {
-            section.fault(at, name, format!("in this file it is {place}"));
-        }
+        section.refuse(name, &format!("in this file it is {place}"));
     }
     let mut ledger = LedgerConfig::from_section(section);
     ledger.path = ledger.path.map(|path| file.path(&path.to_string_lossy()));
@@ -370,3 +383,6 @@ fn size(text: &str) -> Result<u64, String> {
     };
     number.checked_mul(unit).filter(|size| *size > 0).ok_or_else(fault)
 }
+
+#[cfg(test)]
+mod tests;
