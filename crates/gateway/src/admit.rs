@@ -22,7 +22,4 @@ mod line;
 mod minute;
 mod refused;
 
-pub(crate) use self::{
-    gate::{Asking, Gate, MinuteStanding, Pass},
-    refused::Refused,
-};
+pub(crate) use self::gate::{Asking, Gate, MinuteStanding, Pass};

@@ -113,11 +113,12 @@ impl Gate {
                 Turn::Closed => return Err(Refused::Stopping),
                 Turn::TooLate => return Err(place.late(last, asking.queue.wait)),
             }
+            let tries_ms = clock.unix_ms();
             let error = match attempt(place.sent()).await {
                 Ok(answer) => {
                     place.sent().tell();
-                    let waited = clock.unix_ms().saturating_sub(began_ms).try_into().unwrap_or(0);
-                    let waited = Duration::from_millis(waited);
+                    let waited_ms = tries_ms.saturating_sub(began_ms).try_into().unwrap_or(0);
+                    let waited = Duration::from_millis(waited_ms);
                     return Ok((answer, Pass { _place: place, waited, minute }));
                 }
                 Err(error) => error,
@@ -179,7 +180,7 @@ impl Sent {
 #[must_use = "dropped, it counts as done"]
 pub(crate) struct Pass {
     _place: Place,
-    /// How long it took from its coming to its answer.
+    /// How long it waited for its turn.
     pub(crate) waited: Duration,
     /// How full the minute of its project is.
     pub(crate) minute: Option<MinuteStanding>,

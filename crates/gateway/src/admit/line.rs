@@ -202,7 +202,8 @@ impl Line {
             queue.under_way = queue.under_way.saturating_sub(1);
         }
         request.state = State::Waits;
-        let until_ms = met.until_ms.map(|until| until.max(now_ms + SHORTEST_PAUSE_MS));
+        let later = |until| if until > now_ms { until } else { now_ms + SHORTEST_PAUSE_MS };
+        let until_ms = met.until_ms.map(later);
         request.met = Some(Met { until_ms, ..met });
         queue.met = Some((met.limit, Arc::clone(&request.model)));
         if !comes_back {
