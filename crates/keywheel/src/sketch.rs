@@ -122,42 +122,61 @@ impl Sketch {
     }
 
     /// `body`, of which this is the sketch, with the longest answer set to `tokens`, and every other byte as it was.
-    /// One that is no JSON object is left alone.
+    /// One that is no JSON object is left alone, and so is one that asks for vectors or a count.
     #[must_use]
     pub fn with_max_output(&self, body: &Body, tokens: u64) -> Body {
-        let spots = &self.spots;
-        let Some((root, is_empty)) = spots.root.filter(|_| self.is_json) else {
-            return body.clone();
-        };
-        if !spots.limits.is_empty() {
-            // From the last to the first, so that the places still hold.
-            let in_order = spots.limits.iter().rev();
-            return in_order
-                .fold(body.clone(), |body, at| body.splice(at.clone(), tokens.to_string()));
-        }
-        let name = self.shape.limit(spots.is_response);
-        let Some(config) = self.shape.config() else {
-            return insert(body, root, is_empty, format!("\"{name}\":{tokens}"));
-        };
-        match (&spots.config, &spots.no_config) {
-            (Some((at, is_empty)), _) => {
-                insert(body, *at, *is_empty, format!("\"{name}\":{tokens}"))
-            }
-            (None, Some(null)) => body.splice(null.clone(), format!("{{\"{name}\":{tokens}}}")),
-            (None, None) => {
-                insert(body, root, is_empty, format!("\"{config}\":{{\"{name}\":{tokens}}}"))
-            }
-        }
+        changed(body, self.limiting(tokens))
     }
 
     /// `body`, of which this is the sketch, asking `model`, and every other byte as it was. Without a model in it, it is
     /// left alone.
     #[must_use]
     pub fn with_model(&self, body: &Body, model: &str) -> Body {
-        let Some(at) = self.spots.model.clone().filter(|_| self.is_json) else {
-            return body.clone();
+        changed(body, self.naming(model).into_iter().collect())
+    }
+
+    /// Both at once: each of them moves the other's place.
+    pub(crate) fn with(&self, body: &Body, model: Option<&str>, max_output: Option<u64>) -> Body {
+        let naming = model.and_then(|model| self.naming(model));
+        let limiting = max_output.map(|tokens| self.limiting(tokens)).unwrap_or_default();
+        changed(body, naming.into_iter().chain(limiting).collect())
+    }
+
+    /// What `countTokens` is asked, to know what this request to `model` holds; `None`: it is no JSON object.
+    pub(crate) fn counting(&self, body: &Body, model: &str) -> Option<Body> {
+        let (root, is_empty) = self.spots.root.filter(|_| self.is_json)?;
+        let mut edits: Vec<Edit> = self.naming(model).into_iter().collect();
+        if edits.is_empty() {
+            let model = serde_json::Value::from(model);
+            edits.push(insert(root, is_empty, format!("\"model\":{model}")));
+        }
+        edits.push((0..0, "{\"generateContentRequest\":".to_owned()));
+        edits.push((body.len()..body.len(), "}".to_owned()));
+        Some(changed(body, edits))
+    }
+
+    fn limiting(&self, tokens: u64) -> Vec<Edit> {
+        let spots = &self.spots;
+        let Some((root, is_empty)) = spots.root.filter(|_| self.is_json) else { return Vec::new() };
+        if !spots.limits.is_empty() {
+            return spots.limits.iter().map(|at| (at.clone(), tokens.to_string())).collect();
+        }
+        let Some((config, name)) = self.shape.limit(spots.is_response) else { return Vec::new() };
+        let field = format!("\"{name}\":{tokens}");
+        let edit = match (config, &spots.config, &spots.no_config) {
+            (None, ..) => insert(root, is_empty, field),
+            (Some(_), Some((at, is_empty)), _) => insert(*at, *is_empty, field),
+            (Some(_), None, Some(null)) => (null.clone(), format!("{{{field}}}")),
+            (Some(config), None, None) => {
+                insert(root, is_empty, format!("\"{config}\":{{{field}}}"))
+            }
         };
-        body.splice(at, serde_json::Value::from(model).to_string())
+        vec![edit]
+    }
+
+    fn naming(&self, model: &str) -> Option<Edit> {
+        let at = self.spots.model.clone().filter(|_| self.is_json)?;
+        Some((at, serde_json::Value::from(model).to_string()))
     }
 
     fn of_file(shape: Shape, body: &Body) -> io::Result<Self> {
@@ -219,32 +238,34 @@ impl Shape {
         matches!(self, Self::Generate | Self::CountTokens | Self::Embed | Self::BatchEmbed)
     }
 
-    /// The object that holds the limit of the answer, if it is not the request itself.
-    const fn config(self) -> Option<&'static str> {
+    /// The field that limits the answer, and the object that holds it, if it is not the request itself. Of OpenAI's, the
+    /// one that nearly all servers know. `None` where there is no answer, or nobody knows.
+    const fn limit(self, is_response: bool) -> Option<(Option<&'static str>, &'static str)> {
         match self {
-            Self::Interaction => Some("generation_config"),
-            Self::Chat | Self::Other | Self::Embeddings => None,
-            _ => Some("generationConfig"),
-        }
-    }
-
-    /// The field that limits the answer. Of OpenAI's, the one that nearly all servers know.
-    const fn limit(self, is_response: bool) -> &'static str {
-        match self {
-            Self::Interaction => "max_output_tokens",
-            Self::Chat if is_response => "max_output_tokens",
-            Self::Chat | Self::Other | Self::Embeddings => "max_tokens",
-            _ => "maxOutputTokens",
+            Self::Generate => Some((Some("generationConfig"), "maxOutputTokens")),
+            Self::Interaction => Some((Some("generation_config"), "max_output_tokens")),
+            Self::Chat if is_response => Some((None, "max_output_tokens")),
+            Self::Chat => Some((None, "max_tokens")),
+            _ => None,
         }
     }
 }
 
+/// Bytes, and what takes their place.
+type Edit = (Range<u64>, String);
+
 /// Puts `field` at the front of an object.
-fn insert(body: &Body, at: u64, is_empty: bool, mut field: String) -> Body {
+fn insert(at: u64, is_empty: bool, mut field: String) -> Edit {
     if !is_empty {
         field.push(',');
     }
-    body.splice(at..at, field)
+    (at..at, field)
+}
+
+/// From the last place to the first, so that the places still hold.
+fn changed(body: &Body, mut edits: Vec<Edit>) -> Body {
+    edits.sort_by_key(|(at, _)| std::cmp::Reverse(at.start));
+    edits.into_iter().fold(body.clone(), |body, (at, with)| body.splice(at, with))
 }
 
 /// Reads `body` in pieces until one is refused; whether none was.

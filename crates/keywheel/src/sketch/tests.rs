@@ -385,6 +385,9 @@ fn a_limit_finds_its_place_in_every_api() {
             r#"{"generation_config":{"max_output_tokens":7},"input":"a"}"#,
         ),
         (Shape::Generate, "[]", "[]"),
+        (Shape::Embeddings, r#"{"input":"a"}"#, r#"{"input":"a"}"#),
+        (Shape::CountTokens, r#"{"contents":[]}"#, r#"{"contents":[]}"#),
+        (Shape::Other, r#"{"instances":[]}"#, r#"{"instances":[]}"#),
         (Shape::Generate, "no JSON {", "no JSON {"),
     ] {
         assert_eq!(set(shape, before), after);
