@@ -17,6 +17,8 @@ use tokio::{
 };
 
 use crate::{
+    admit::Gate,
+    budget::Warned,
     config::{Config, Settings},
     cors::Origins,
     metrics::Metrics,
@@ -141,6 +143,8 @@ impl Running {
     pub async fn stop(&self, drain: Duration) {
         if self.phases.stage().now() == Phase::Serving {
             self.phases.reach(Phase::Draining);
+            // Whoever waits in line would wait for those who end: better told now, to ask another instance.
+            self.app.gate.close();
             let phases = self.phases.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(drain).await;
@@ -186,6 +190,8 @@ pub(crate) struct App {
     pub(crate) gemini: Gemini,
     pub(crate) ledger: Ledger,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) gate: Gate,
+    pub(crate) warned: Warned,
     pub(crate) metrics: Metrics,
     pub(crate) spool: Spool,
     pub(crate) signer: Signer,
@@ -223,9 +229,11 @@ impl App {
         let idle = settings.limits.idle_time;
         let spool = Spool::new(SpoolLimits { idle, ..SpoolLimits::default() });
         Ok(Self {
+            gate: Gate::new(&ledger, Arc::clone(&clock)),
             gemini,
             ledger,
             clock,
+            warned: Warned::default(),
             metrics: Metrics::new(),
             spool,
             signer,
@@ -241,11 +249,6 @@ impl App {
 
     pub(crate) fn goes_by(&self, current: Current) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
-    }
-
-    /// How many requests wait for room.
-    pub(crate) fn queued(&self) -> usize {
-        0
     }
 
     /// Ends with everything on disk that this process has to say.

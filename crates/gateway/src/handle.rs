@@ -77,11 +77,10 @@ async fn api(
     peer: SocketAddr,
 ) -> Response<AnswerBody> {
     let mut record = Record::begin(Arc::clone(app), &head);
-    let asked = match asked(app, now, &head, peer) {
+    let asked = match asked(app, now, &head, peer, &mut record) {
         Ok(asked) => asked,
         Err(refusal) => return refuse(app, &refusal, guessed(&head), record),
     };
-    record.is_about(&asked);
     let dialect = asked.route.dialect;
     match outward::ask(app, now, &head, asked, body, &mut record).await {
         Ok(handing) => handing.answer(app, &head, record),
@@ -93,11 +92,18 @@ async fn api(
 }
 
 /// What is asked for and by whom, by the head alone: nothing of a stranger's body is read.
-fn asked(app: &App, now: &Current, head: &Parts, peer: SocketAddr) -> Result<Asked, Refusal> {
+fn asked(
+    app: &App,
+    now: &Current,
+    head: &Parts,
+    peer: SocketAddr,
+    record: &mut Record,
+) -> Result<Asked, Refusal> {
     if head.headers.len() > MAX_HEADERS {
         return Err(Refusal::new(Reason::BadBody, "the request has too many headers"));
     }
     let mut route = route::of(head, now.settings.upstream)?;
+    record.goes_to(&route);
     let begun = begun(app, head, &mut route)?;
     let project =
         match auth::identify(head, peer, &route, &now.settings.projects, &now.settings.access) {
@@ -109,6 +115,7 @@ fn asked(app: &App, now: &Current, head: &Parts, peer: SocketAddr) -> Result<Ask
             }
             other => other?,
         };
+    record.is_of(&project);
     if let Some(model) = &route.model {
         allowed(&project, model)?;
     }

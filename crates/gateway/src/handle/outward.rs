@@ -1,15 +1,20 @@
 //! From a request in hand to the provider and back.
 
-use std::sync::Arc;
+use std::{future::IntoFuture as _, sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request::Parts};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts,
+};
 use hyper::body::Incoming;
 use keywheel::raw::{Body, Call, Relay, Relayed};
 
 use super::{Asked, Form, Record, allowed, inward, peek::Peek};
 use crate::{
+    admit::Asking,
+    budget,
     gateway::{App, Current},
     headers, pinned,
+    project::Unbounded,
     refusal::{Reason, Refusal},
     respond::{AnswerBody, Handed},
     route::{Dialect, Kind, Route},
@@ -20,7 +25,11 @@ use crate::{
 const KEY: HeaderName = HeaderName::from_static("x-keywheel-key");
 const MODEL: HeaderName = HeaderName::from_static("x-keywheel-model");
 const MAX_OUTPUT: HeaderName = HeaderName::from_static("x-keywheel-max-output");
-const UPLOAD_URL: HeaderName = HeaderName::from_static("x-goog-upload-url");
+/// Where an upload goes on, and where it is asked about.
+const UPLOAD_URLS: [HeaderName; 2] = [
+    HeaderName::from_static("x-goog-upload-url"),
+    HeaderName::from_static("x-goog-upload-control-url"),
+];
 
 /// The provider's answer, about to be handed on.
 pub(super) struct Handing {
@@ -57,10 +66,22 @@ pub(super) async fn ask(
         Some(owner) => relay.owner(owner.as_str()),
         None => relay,
     };
-    let relayed = relay.await.map_err(|error| {
-        let refusal = Refusal::of(&error, asked.project.name.as_str(), app.clock.now());
+    let asking = Asking {
+        project: &asked.project,
+        model: asked.route.model.as_ref().or(peek.model.as_ref()).map_or("", String::as_str),
+        queue: now.settings.queue,
+    };
+    // Whoever has to wait for a key or for budget waits in his project's line, not in the pool's.
+    let relay = relay.patience(Duration::ZERO);
+    let passed = app
+        .gate
+        .pass(asking, |sent| relay.clone().on_sent(move || sent.tell()).into_future())
+        .await;
+    let (relayed, pass) = passed.map_err(|refused| {
+        let refusal = refused.refusal(asked.project.name.as_str(), app.clock.now());
         pinned::explained(refusal, owner.as_deref())
     })?;
+    record.holds(pass);
     Ok(Handing { asked, relayed })
 }
 
@@ -106,7 +127,10 @@ fn fixed_charge(
     project: &crate::project::Project,
     peek: &Peek,
 ) -> Result<Option<u64>, Refusal> {
-    let Some(unbounded) = route.unbounded(peek.background) else { return Ok(None) };
+    // What a collection costs that is not known here, nobody knows.
+    let unknown = route.kind == Kind::Other && route.method == Method::POST;
+    let unbounded = route.unbounded(peek.background).or(unknown.then_some(Unbounded::Other));
+    let Some(unbounded) = unbounded else { return Ok(None) };
     if let Some(charge) = project.fixed_charges.get(&unbounded) {
         return Ok(Some(*charge));
     }
@@ -163,6 +187,10 @@ impl Handing {
         if let Some(tokens) = relayed.output_cap {
             headers.insert(MAX_OUTPUT, HeaderValue::from(tokens));
         }
+        budget::mark(&mut headers, relayed.standing.as_ref(), record.minute(), app.clock.now());
+        if let Some(standing) = &relayed.standing {
+            app.warned.note(&asked.project.name, standing);
+        }
         if asked.route.is_upload {
             lead_here(app, head, &asked, &relayed.quota_project, &mut headers);
         }
@@ -180,18 +208,21 @@ impl Handing {
     }
 }
 
-/// Lets the address of an upload lead to the gateway.
+/// Lets the addresses of an upload lead to the gateway.
 fn lead_here(app: &App, head: &Parts, asked: &Asked, owner: &str, headers: &mut HeaderMap) {
-    let Some(url) = headers.remove(UPLOAD_URL) else { return };
-    let address = url.to_str().ok().and_then(upload::Address::of);
-    let (Some(address), Some(base)) = (address, base(head)) else {
-        tracing::error!("the provider named an upload address that cannot be stood for");
-        return;
-    };
-    let begun =
-        upload::Begun { project: asked.project.name.as_str().to_owned(), owner: owner.to_owned() };
-    let token = app.signer.sign(&begun, &address.path, &address.query, app.clock.now());
-    say(headers, UPLOAD_URL, &address.on(&base, &token));
+    let project = asked.project.name.as_str().to_owned();
+    let begun = upload::Begun { project, owner: owner.to_owned() };
+    for name in UPLOAD_URLS {
+        let Some(url) = headers.remove(&name) else { continue };
+        let address = url.to_str().ok().and_then(upload::Address::of);
+        let (Some(address), Some(base)) = (address, base(head)) else {
+            tracing::error!(header = %name, "the provider named an upload address that cannot be stood for");
+            continue;
+        };
+        let now = app.clock.now();
+        let token = app.signer.sign(&begun, &address.path, &address.query, now);
+        say(headers, name, &address.on(&base, &token));
+    }
 }
 
 /// How the client calls the gateway, as `https://gateway.example`.

@@ -68,7 +68,7 @@ async fn metrics(app: &App, head: &Parts, peer: SocketAddr) -> Response<AnswerBo
         let answer = refusal.response(Dialect::Native, app.clock.now());
         return crate::respond::whole(answer);
     }
-    let mut snapshot = Snapshot::of(app.gemini.counters(), &app.gemini.status(), app.queued());
+    let mut snapshot = Snapshot::of(app.gemini.counters(), &app.gemini.status(), app.gate.queued());
     snapshot.ledger_rows = app.ledger.info().await.ok().map(|info| info.rows);
     for project in now.settings.projects.iter().take(MOST_PROJECTS) {
         if let Ok(used) = app.ledger.usage(project.name.as_str()).await {

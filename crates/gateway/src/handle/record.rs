@@ -6,11 +6,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, request::Part
 use keywheel::{Error, ledger::AccountId};
 use tokio::time::Instant;
 
-use super::{Asked, Form};
+use super::Form;
 use crate::{
+    admit::{MinuteStanding, Pass},
     gateway::App,
     metrics::{Labels, Name},
+    project::Project,
     refusal::{Reason, Refusal},
+    route::Route,
     stream_end::Fault,
 };
 
@@ -63,6 +66,8 @@ pub(crate) struct Record {
     model: String,
     attempts: usize,
     bytes: u64,
+    /// Its place among those in flight, until the answer is at its end.
+    pass: Option<Pass>,
     ended: bool,
 }
 
@@ -83,14 +88,27 @@ impl Record {
             model: String::new(),
             attempts: 0,
             bytes: 0,
+            pass: None,
             ended: false,
         }
     }
 
-    pub(crate) fn is_about(&mut self, asked: &Asked) {
-        self.path.clone_from(&asked.route.path);
-        self.route = asked.route.kind.as_str();
-        self.project = Some(asked.project.name.clone());
+    pub(crate) fn goes_to(&mut self, route: &Route) {
+        self.path.clone_from(&route.path);
+        self.route = route.kind.as_str();
+    }
+
+    pub(crate) fn is_of(&mut self, project: &Project) {
+        self.project = Some(project.name.clone());
+    }
+
+    pub(crate) fn holds(&mut self, pass: Pass) {
+        self.pass = Some(pass);
+    }
+
+    /// How full the minute of its project is.
+    pub(crate) fn minute(&self) -> Option<MinuteStanding> {
+        self.pass.as_ref().and_then(|pass| pass.minute)
     }
 
     pub(crate) fn answered_by(&mut self, key: String, model: Option<&str>, attempts: usize) {
@@ -172,6 +190,7 @@ impl Record {
             model = self.model,
             key = self.key,
             attempts = self.attempts,
+            queued_ms = self.pass.as_ref().map_or(0, |pass| pass.waited.as_millis()),
             id = self.request_id.as_deref().unwrap_or_default(),
             "request"
         );
