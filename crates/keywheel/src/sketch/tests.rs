@@ -231,7 +231,7 @@ proptest! {
                 prop_assert_eq!(whole.input_tokens, text);
             }
             let body = Body::from(body.clone());
-            let changed = whole.with_model(&whole.with_max_output(&body, 7), "m");
+            let changed = whole.with(&body, Some("m"), Some(7));
             let still = serde_json::from_slice::<IgnoredAny>(changed.bytes().unwrap()).is_ok();
             prop_assert_eq!(still, is_json);
         }
