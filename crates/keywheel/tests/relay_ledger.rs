@@ -320,3 +320,112 @@ fn a_call_dropped_at_any_await_leaves_pool_and_ledger_in_balance() {
     }
     panic!("it never ended");
 }
+
+#[test]
+fn an_answer_without_a_limit_gets_the_accounts_and_every_other_byte_stays() {
+    let chat = "/v1beta/openai/chat/completions";
+    for (path, body, sent, cap) in [
+        (
+            "models/m:generateContent",
+            r#"{ "contents": [ ],  "x":1.0 }"#,
+            r#"{"generationConfig":{"maxOutputTokens":8192}, "contents": [ ],  "x":1.0 }"#,
+            Some(8_192),
+        ),
+        (
+            "models/m:streamGenerateContent",
+            r#"{"generation_config":{"temperature":1}}"#,
+            r#"{"generation_config":{"maxOutputTokens":8192,"temperature":1}}"#,
+            Some(8_192),
+        ),
+        (
+            chat,
+            r#"{"model": "m", "messages": []}"#,
+            r#"{"max_tokens":8192,"model": "m", "messages": []}"#,
+            Some(8_192),
+        ),
+        ("models/m:generateContent", r#"{"generationConfig":{"maxOutputTokens":9}}"#, "", None),
+        (chat, r#"{"model":"m","max_completion_tokens":9}"#, "", None),
+        ("models/m:embedContent", r#"{"content":{}}"#, "", None),
+        ("models/m:predict", r#"{"instances":[]}"#, "", None),
+        ("models/m:countTokens", r#"{"contents":[]}"#, "", None),
+        ("models/m:generateContent", "no JSON", "", None),
+    ] {
+        let it = Charged::new(1, []);
+        it.rig.script.reply(reply(200, &part("Hello", Some("STOP"), (8, 2))));
+        let relayed = it.rig.run(it.rig.gemini.relay(Call::post(path, body))).unwrap();
+        assert_eq!(relayed.output_cap, cap, "{path} {body}");
+        let expected = if sent.is_empty() { body } else { sent };
+        assert_eq!(String::from_utf8_lossy(&it.rig.script.requests()[0].body), expected);
+        if let (Some(cap), [row]) = (cap, &*it.rows()) {
+            assert_eq!(row.estimate.output, cap, "what is reserved is what can be used");
+        }
+        drop(relayed);
+        it.assert_balanced();
+    }
+    // With a fixed charge nothing is set: it is no bound.
+    let it = Charged::new(1, []);
+    it.rig.script.reply(reply(200, &part("Hello", Some("STOP"), (8, 2))));
+    let call = it.rig.gemini.relay(Call::post("models/m:generateContent", "{}")).fixed_charge(7);
+    assert_eq!(it.rig.run(call).unwrap().output_cap, None);
+    assert_eq!(&*it.rig.script.requests()[0].body, b"{}");
+}
+
+#[test]
+fn another_model_takes_over_in_the_body_of_openais_dialect() {
+    let it = Charged::new(1, []);
+    it.rig.script.reply(day_spent(20));
+    it.rig.script.otherwise(|_| reply(200, &json!({"choices": [{"finish_reason": "stop"}]})));
+    let body = format!(r#"{{"messages": [ ],  "model":"{MODEL}" }}"#);
+    let call = Call::post("/v1beta/openai/chat/completions", body);
+    let relayed = it.rig.run(it.rig.gemini.relay(call).fallback(["other"])).unwrap();
+    assert_eq!(relayed.model.as_deref(), Some("other"));
+    let sent = it.rig.script.requests();
+    let expected = r#"{"max_tokens":8192,"messages": [ ],  "model":"other" }"#;
+    assert_eq!(
+        (String::from_utf8_lossy(&sent[1].body), &sent[0].url),
+        (expected.into(), &sent[1].url)
+    );
+    drop(relayed);
+    assert_eq!(&*it.rows()[1].model, "other");
+    it.assert_balanced();
+}
+
+#[test]
+fn files_and_caches_are_counted_by_the_provider_once_however_often_it_is_tried() {
+    let it = Charged::new(1, [Limit::tokens(Period::Day, 5_000)]);
+    it.rig.script.otherwise(|request| match request.url.to_string().contains(":countTokens") {
+        true => reply(200, &json!({"totalTokens": 4_000})),
+        false => Scripted::minute_full(5, Duration::from_secs(30)),
+    });
+    let body = r#"{"contents":[{"parts":[{"fileData":{"fileUri":"files/x"}}]}],"generationConfig":{"maxOutputTokens":9}}"#;
+    let path = format!("/v1/models/{MODEL}:generateContent");
+    let call = it.rig.gemini.relay(Call::post(path, body)).patience(Duration::ZERO);
+    for _ in 0..3 {
+        it.rig.run(call.clone()).unwrap_err();
+    }
+    let sent = it.rig.script.requests();
+    assert!(
+        sent[0].url.to_string().ends_with(&format!("/v1/models/{MODEL}:countTokens")),
+        "{}",
+        sent[0].url
+    );
+    let asked = sent[0].json();
+    assert_eq!(asked["generateContentRequest"]["model"], format!("models/{MODEL}"));
+    assert_eq!(
+        asked["generateContentRequest"]["contents"][0]["parts"][0]["fileData"]["fileUri"],
+        "files/x"
+    );
+    assert_eq!(sent.len(), 2, "one count, and one attempt");
+    assert_eq!(it.rows()[0].estimate.input, 4_000);
+    it.assert_balanced();
+}
+
+#[test]
+fn tools_that_read_what_they_like_are_reserved_at_what_the_model_reads() {
+    let it = Charged::new(1, [Limit::tokens(Period::Day, 1_000_000)]);
+    let call = Call::post("models/m:generateContent", r#"{"tools":[{"url_context":{}}]}"#);
+    let error = it.rig.run(it.rig.gemini.relay(call)).unwrap_err();
+    assert!(matches!(error, Error::OverBudget { .. }), "{error}");
+    assert!(it.rig.script.requests().is_empty());
+    it.assert_balanced();
+}

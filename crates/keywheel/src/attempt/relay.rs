@@ -35,6 +35,7 @@ use super::{
 };
 use crate::{
     Attempt, Error,
+    calls::raw::Plan,
     charging::Bill,
     gemini::{CallOptions, Inner},
     observe::CallSpan,
@@ -45,21 +46,11 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A raw call, ready to be sent.
-pub(crate) struct Passing<C> {
-    /// What it draws on where no other model takes over.
-    pub(crate) ask: Ask,
-    /// What it may cost; `None`: nothing.
-    pub(crate) bill: Option<Bill>,
-    /// That is what it costs, whatever its reply says.
+pub(crate) struct Passing {
+    pub(crate) call: Call,
+    pub(crate) plan: Plan,
+    /// What the plan says it may cost is what it costs, whatever its reply says.
     pub(crate) is_fixed: bool,
-    /// May be done twice.
-    pub(crate) is_repeatable: bool,
-    pub(crate) may_change_model: bool,
-    pub(crate) expected: Expected,
-    /// OpenTelemetry's name of what it does.
-    pub(crate) operation: Arc<str>,
-    /// What is sent to ask a model.
-    pub(crate) call: C,
 }
 
 /// A reply on its way, and the account of how it came about.
@@ -95,17 +86,14 @@ pub(crate) fn glance(
 }
 
 /// Sends, and hands the reply on once its beginning is no error.
-pub(crate) async fn relay<C>(
+pub(crate) async fn relay(
     inner: Arc<Inner>,
     model: Arc<str>,
-    work: Passing<C>,
+    work: Passing,
     options: CallOptions,
-) -> Result<Passed, Error>
-where
-    C: Fn(&str) -> Result<Call, CallError> + Send + Sync,
-{
+) -> Result<Passed, Error> {
     inner.counters.called();
-    let span = CallSpan::new(&inner, &work.operation, &model);
+    let span = CallSpan::new(&inner, &work.plan.operation, &model);
     span.is_called(options.payer.request_id());
     let passed = span.enter(pass(&inner, model, &work, &options, span.clone())).await;
     if let Err(error) = &passed {
@@ -115,16 +103,13 @@ where
     passed
 }
 
-async fn pass<C>(
+async fn pass(
     inner: &Arc<Inner>,
     model: Arc<str>,
-    work: &Passing<C>,
+    work: &Passing,
     options: &CallOptions,
     span: CallSpan,
-) -> Result<Passed, Error>
-where
-    C: Fn(&str) -> Result<Call, CallError> + Send + Sync,
-{
+) -> Result<Passed, Error> {
     let mut run = Run::new(inner, model, work, options);
     let (Opened { status, headers, reading }, served) = run.answer(work).await?;
     let end_ms = if reading.is_long() { run.stream_end_ms } else { run.deadline_ms };
@@ -159,23 +144,21 @@ pub(crate) struct Opened {
     reading: Box<Reading>,
 }
 
-impl<C> Work for Passing<C>
-where
-    C: Fn(&str) -> Result<Call, CallError> + Send + Sync,
-{
+impl Work for Passing {
     type Answer = Opened;
 
     fn ask(&self, _model: &Arc<str>) -> Ask {
-        self.ask.clone()
+        self.plan.ask.clone()
     }
 
     fn call(&self, _upstream: &Upstream, model: &str) -> Result<Call, CallError> {
-        (self.call)(model)
+        let other = (*model != *self.plan.ask.model).then_some(model);
+        Ok(self.plan.sent(&self.call, other))
     }
 
     async fn read(&self, sight: &Sight<'_>, response: WireResponse) -> Brought<Opened> {
         let WireResponse { status, headers, body } = response;
-        let mut reading = Box::new(Reading::new(self.expected, &headers, body));
+        let mut reading = Box::new(Reading::new(self.plan.expected, &headers, body));
         let broke = match reading.look(sleep(sight.clock, PATIENCE)).await {
             Ok(()) => return Brought::Answer(Opened { status, headers, reading }),
             Err(broke) => broke,
@@ -190,14 +173,14 @@ where
     }
 
     fn bill(&self, _: &Ask) -> Option<Bill> {
-        self.bill
+        self.plan.bill
     }
 
     fn may_change_model(&self) -> bool {
-        self.may_change_model
+        self.plan.may_change_model
     }
 
     fn is_repeatable(&self) -> bool {
-        self.is_repeatable
+        self.plan.is_repeatable
     }
 }

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use keywheel_core::Clock;
 
+use self::models::count;
 pub(crate) use self::models::count_tokens;
 pub use self::pending::Pending;
 use crate::{gemini::CallOptions, time::from_now_ms};

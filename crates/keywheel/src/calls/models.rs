@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use keywheel_provider::api::{GenerateRequest, Model, ModelList, TokenCount};
+use keywheel_provider::{
+    api::{GenerateRequest, Model, ModelList, TokenCount},
+    upstream::Call,
+};
 
 use super::{
     Pending, end_ms, owner,
@@ -139,6 +142,16 @@ pub(crate) async fn count_tokens(
 ) -> Result<TokenCount, Error> {
     let call = inner.upstream.provider().count_tokens(&model, request).map_err(setting)?;
     let call = call.ok_or_else(|| absent(inner, "way to count tokens"))?;
+    count(inner, model, call, options).await
+}
+
+/// Asks by `call` how many tokens a request has.
+pub(super) async fn count(
+    inner: &Inner,
+    model: Arc<str>,
+    call: Call,
+    options: CallOptions,
+) -> Result<TokenCount, Error> {
     let work = Simple::new("countTokens", call, |provider, body| provider.read_count(body));
     Ok(perform(inner, model, &work, &options).await?.answer)
 }

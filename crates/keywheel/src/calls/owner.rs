@@ -40,9 +40,18 @@ pub(super) async fn bind_to(
     cache: Option<&str>,
     options: CallOptions,
 ) -> Result<CallOptions, Error> {
+    bind_to_names(inner, names(contents, cache), options).await
+}
+
+/// The same for what is known by its name.
+pub(super) async fn bind_to_names(
+    inner: &Inner,
+    names: Vec<String>,
+    options: CallOptions,
+) -> Result<CallOptions, Error> {
     let mut owners: BTreeMap<Arc<str>, String> = BTreeMap::new();
     let mut first = None;
-    for name in names(contents, cache) {
+    for name in names {
         let Some(owner) = inner.owners.owner(&name).await else { continue };
         first.get_or_insert_with(|| Arc::clone(&owner));
         owners.entry(owner).or_insert(name);

@@ -1,5 +1,6 @@
 //! Any call of the API by its path: the door to everything that has no method here.
 
+mod plan;
 mod target;
 
 use std::{future::IntoFuture, sync::Arc};
@@ -17,7 +18,8 @@ use serde::de::DeserializeOwned;
 
 pub use keywheel_provider::{Body, upstream::Call};
 
-pub(super) use self::target::{Plan, Said, asking, raw_options};
+pub(crate) use self::plan::Plan;
+pub(super) use self::plan::{Looked, Said, raw_options};
 pub use super::relay::{Relay, Relayed};
 pub use crate::attempt::RelayBody;
 use crate::{
@@ -153,7 +155,7 @@ impl RawReply {
 
 async fn send(inner: &Inner, raw: Raw) -> Result<RawReply, Error> {
     let Raw { call, said, options, .. } = raw;
-    let (plan, options) = Plan::of(inner, &call, said, options).await?;
+    let (plan, options) = Plan::of(inner, &call, &said, &Looked::default(), options, false).await?;
     let bucket = Arc::clone(&plan.ask.model);
     let done = perform(inner, bucket, &Sending { call, plan }, &options).await?;
     let Answer { status, headers, body, .. } = done.answer;

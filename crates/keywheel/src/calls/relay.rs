@@ -8,12 +8,13 @@ use http::{
     header::{ACCEPT_ENCODING, Entry},
 };
 
-use super::raw::{Plan, Said, asking, raw_options};
+use super::raw::{Looked, Plan, Said, raw_options};
 use crate::{
     Attempt, Error, Gemini, Skipped,
     attempt::{Passing, RelayBody, relay as pass_on, work::is_route},
     gemini::{CallOptions, Inner, OnSent, call_options, fallback_options},
     raw::Call,
+    sketch::Sketch,
 };
 
 impl Gemini {
@@ -65,7 +66,13 @@ impl Gemini {
     /// # Cancel safety
     /// Dropping the future, or the body of the reply, ends the request. What was sent may have been done all the same.
     pub fn relay(&self, call: Call) -> Relay {
-        Relay { gemini: self.clone(), call, said: Said::default(), options: self.options() }
+        Relay {
+            gemini: self.clone(),
+            call,
+            said: Said::default(),
+            options: self.options(),
+            looked: Arc::default(),
+        }
     }
 }
 
@@ -106,6 +113,8 @@ pub struct Relay {
     call: Call,
     said: Said,
     options: CallOptions,
+    /// Shared by clones: what the body holds is looked at once.
+    looked: Arc<Looked>,
 }
 
 call_options!(Relay);
@@ -118,6 +127,36 @@ impl Relay {
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.options.patience = Some(patience);
         self
+    }
+
+    /// What the body asks for and weighs. It is looked at once, for this call and all of its clones; of what is no
+    /// request to a model nothing is known.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, testing::{Script, Scripted}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let gemini = Gemini::builder()
+    /// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(Script::new()))
+    /// #     .build()
+    /// #     .await?;
+    /// use keywheel::raw::Call;
+    ///
+    /// let body = r#"{"model":"gemini-3.5-flash","messages":[],"stream":true}"#;
+    /// let relay = gemini.relay(Call::post("/v1beta/openai/chat/completions", body));
+    /// let sketch = relay.sketch().await?;
+    /// assert_eq!((sketch.model.as_deref(), sketch.stream), (Some("gemini-3.5-flash"), true));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Setting`]: the body is in a file that cannot be read.
+    pub async fn sketch(&self) -> Result<Arc<Sketch>, Error> {
+        self.looked.sketch(&self.call).await
     }
 
     /// Calls `tell` whenever an attempt goes out: it has its key, and the budget has let it through. For those who let
@@ -198,26 +237,13 @@ pub struct Relayed {
 }
 
 async fn hand_on(inner: Arc<Inner>, relay: Relay) -> Result<Relayed, Error> {
-    let Relay { mut call, said, mut options, .. } = relay;
+    let Relay { mut call, said, mut options, looked, .. } = relay;
     inner.purse.begin(&mut options.payer);
-    let is_fixed = said.fixed_charge.is_some();
-    let (plan, options) = Plan::of(&inner, &call, said, options).await?;
-    let Plan { ask, bill, is_repeatable, may_change_model, expected, operation } = plan;
-    ask_for_what_can_be_read(&mut call.headers, expected.is_stream);
-    let bucket = Arc::clone(&ask.model);
-    let asked = Arc::clone(&bucket);
-    let sent =
-        move |model: &str| Ok(if *model == *asked { call.clone() } else { asking(&call, model) });
-    let work = Passing {
-        ask,
-        bill,
-        is_fixed,
-        is_repeatable,
-        may_change_model,
-        expected,
-        operation,
-        call: sent,
-    };
+    let (plan, options) = Plan::of(&inner, &call, &said, &looked, options, true).await?;
+    ask_for_what_can_be_read(&mut call.headers, plan.asks_for_stream);
+    let bucket = Arc::clone(&plan.ask.model);
+    let cap = plan.cap;
+    let work = Passing { plan, is_fixed: said.fixed_charge.is_some(), call };
     let request_id = options.payer.request_id().map(str::to_owned);
     let passed = pass_on(inner, bucket, work, options).await?;
     let model = (!is_route(&passed.bucket)).then(|| passed.bucket.as_ref().to_owned());
@@ -230,7 +256,7 @@ async fn hand_on(inner: Arc<Inner>, relay: Relay) -> Result<Relayed, Error> {
         quota_project: passed.quota_project,
         attempts: passed.attempts,
         skipped: passed.skipped,
-        output_cap: None,
+        output_cap: cap,
         #[cfg(feature = "ledger")]
         standing: passed.standing,
         request_id,

@@ -1,13 +1,13 @@
 //! What a request may cost at most: its input as it is weighed, and the longest answer that it allows.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use keywheel_core::Usage;
-use keywheel_provider::api::{GenerateRequest, Json};
+use keywheel_provider::api::{GenerateRequest, Json, TokenCount};
 use serde::de::IgnoredAny;
 
 use crate::{
-    calls,
+    Error, calls,
     gemini::{CallOptions, Inner},
     time::from_now_ms,
     weigh::input_tokens,
@@ -26,7 +26,7 @@ const COUNT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Google's tools that read for the model, as much as they like; it is charged as input
 /// (<https://ai.google.dev/gemini-api/docs/url-context>, <https://ai.google.dev/gemini-api/docs/file-search>).
-const READERS: [&str; 7] = [
+pub(crate) const READERS: [&str; 7] = [
     "urlContext",
     "url_context",
     "fileSearch",
@@ -69,17 +69,22 @@ pub(crate) fn cap(
     request: &mut GenerateRequest,
     options: &CallOptions,
 ) -> Option<u64> {
-    let longest = inner.purse.output_cap(&options.payer)?;
     let config = request.generation_config.as_ref();
     if config.is_some_and(|config| config.max_output_tokens.is_some()) {
         return None;
     }
+    let cap = u32::try_from(longest_answer(inner, model, options)?).unwrap_or(u32::MAX);
+    request.config().max_output_tokens = Some(cap);
+    Some(cap.into())
+}
+
+/// The longest answer that may be set into a request, if the client wants that.
+pub(crate) fn longest_answer(inner: &Inner, model: &str, options: &CallOptions) -> Option<u64> {
+    let longest = inner.purse.output_cap(&options.payer)?;
     let others = options.fallback.iter().flat_map(|models| models.iter().map(|model| &**model));
     let known = std::iter::once(model).chain(others);
     let known = known.filter_map(|model| inner.facts.of(model).output_token_limit);
-    let cap = u32::try_from(known.fold(longest, u64::min)).unwrap_or(u32::MAX);
-    request.config().max_output_tokens = Some(cap);
-    Some(cap.into())
+    Some(known.fold(longest, u64::min))
 }
 
 /// What `request` may cost; and `options` with what is left of its time, if somebody had to be asked.
@@ -93,23 +98,49 @@ pub(crate) async fn bill(
     request: &GenerateRequest,
     options: CallOptions,
 ) -> (Bill, CallOptions) {
-    let mut bill = of_the_request(request);
+    let builds_on =
+        BuildsOn { whatever: request.tools.iter().any(reads), names: names_more(request) };
+    let count = |options| calls::count_tokens(inner, Arc::clone(model), request, options);
+    bounded(inner, model, of_the_request(request), builds_on, options, count).await
+}
+
+/// What a request builds on that is not in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BuildsOn {
+    /// Tools that read as much as they like.
+    pub(crate) whatever: bool,
+    /// Files or a cache.
+    pub(crate) names: bool,
+}
+
+/// `bill` with what the request builds on, for which `count` asks the provider.
+pub(crate) async fn bounded<F>(
+    inner: &Inner,
+    model: &Arc<str>,
+    mut bill: Bill,
+    builds_on: BuildsOn,
+    options: CallOptions,
+    count: impl FnOnce(CallOptions) -> F,
+) -> (Bill, CallOptions)
+where
+    F: Future<Output = Result<TokenCount, Error>>,
+{
     if !inner.purse.is_there() {
         return (bill, options);
     }
     let longest = || inner.facts.of(model).input_token_limit.unwrap_or(LONGEST_INPUT);
-    if request.tools.iter().any(reads) {
+    if builds_on.whatever {
         bill.input = bill.input.max(longest());
         return (bill, options);
     }
-    if !names_more(request) {
+    if !builds_on.names {
         return (bill, options);
     }
     let clock = &*inner.clock;
     let end_ms = options.deadline.map(|span| from_now_ms(clock, span));
     let patience = options.deadline.map_or(COUNT_PATIENCE, |span| span.min(COUNT_PATIENCE));
-    let asking = CallOptions { deadline: Some(patience), ..options.clone() };
-    bill.input = match calls::count_tokens(inner, Arc::clone(model), request, asking).await {
+    let asking = CallOptions { deadline: Some(patience), on_sent: None, ..options.clone() };
+    bill.input = match count(asking).await {
         Ok(count) => bill.input.max(count.total_tokens),
         Err(error) => {
             tracing::debug!(%error, "files and caches are taken for as much as the model reads");

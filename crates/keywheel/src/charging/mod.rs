@@ -17,7 +17,7 @@ mod slip;
 #[cfg(feature = "ledger")]
 mod tab;
 
-pub(crate) use self::bill::{Bill, READERS, bill, cap, gone_on};
+pub(crate) use self::bill::{Bill, BuildsOn, READERS, bill, bounded, cap, gone_on, longest_answer};
 #[cfg(not(feature = "ledger"))]
 pub(crate) use self::nobody::{Payer, Purse, Refusal, Slip, Tab};
 #[cfg(feature = "ledger")]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::future::{Either, select};
+use futures_util::future::select;
 use http::{HeaderMap, header::CONTENT_LENGTH};
 use keywheel_core::Usage;
 use keywheel_provider::{TransportError, transport::BodyStream};
@@ -83,9 +83,8 @@ impl Reading {
             Poll::Ready(())
         });
         if is_stream {
-            if let Either::Left(((), patience)) = select(pin!(looking), pin!(patience)).await {
-                drop(patience);
-            }
+            // Either way it is handed out, or has broken off.
+            let _first = select(pin!(looking), pin!(patience)).await;
         } else {
             looking.await;
         }

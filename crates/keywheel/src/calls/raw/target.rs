@@ -1,24 +1,11 @@
-//! What a raw call draws on, what it may cost and what may be done with it: by its path and its body.
+//! What the path of a raw call says of it.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use http::Method;
-use keywheel_core::estimate;
-use keywheel_pool::Ask;
-use keywheel_provider::{api::GenerateRequest, upstream::Call};
-use serde::{Deserialize, de::IgnoredAny};
+use keywheel_provider::upstream::Call;
 
-use crate::{
-    Error,
-    attempt::{
-        Expected,
-        work::{is_route, route},
-    },
-    calls::owner,
-    charging::{self, Bill},
-    gemini::{CallOptions, Inner, bare},
-    weigh::input_tokens,
-};
+use crate::{attempt::work::route, gemini::bare, sketch::Shape};
 
 /// What may be asked twice: nothing is made that stays.
 const REPEATABLE_VERBS: [&str; 6] = [
@@ -34,287 +21,134 @@ const REPEATABLE_VERBS: [&str; 6] = [
 const NAMING_ROUTES: [&str; 6] =
     ["chat", "embeddings", "completions", "responses", "images", "interactions"];
 
-/// What the caller says of a raw call, in place of what its path and its body do.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Said {
-    pub(crate) bucket: Option<Arc<str>>,
-    pub(crate) requests: Option<u32>,
-    pub(crate) tokens: Option<u64>,
-    pub(crate) retry_safe: bool,
-    /// What it costs, whatever its reply says.
-    pub(crate) fixed_charge: Option<u64>,
-}
-
-macro_rules! raw_options {
-    ($name:ident) => {
-        impl $name {
-            /// The model whose quota it draws on. Defaults to the one in its path, or in the body of an OpenAI-style
-            /// call or of an interaction.
-            pub fn bucket(mut self, model: impl Into<std::sync::Arc<str>>) -> Self {
-                self.said.bucket = Some($crate::gemini::bare(model.into()));
-                self
-            }
-
-            /// How many requests of the quota it counts as. Defaults to 1, and to one for each text of a
-            /// `batchEmbedContents`, and of an OpenAI-style call for vectors at Google.
-            pub const fn requests(mut self, requests: u32) -> Self {
-                self.said.requests = Some(requests);
-                self
-            }
-
-            /// How many input tokens it counts as. Defaults to an estimate of its body, for calls of a model.
-            pub const fn tokens(mut self, tokens: u64) -> Self {
-                self.said.tokens = Some(tokens);
-                self
-            }
-
-            /// The one quota project whose keys can do it. Defaults to the owner of the files and the cache that its
-            /// path and its body name, where they are known, else to any.
-            pub fn owner(mut self, quota_project: impl Into<std::sync::Arc<str>>) -> Self {
-                self.options.owner = Some(quota_project.into());
-                self
-            }
-
-            /// Says that it may be done twice, so that it is tried again after a cut or a 5xx. Defaults to what its
-            /// method says: yes for `GET`, `PUT` and `DELETE`, and for those `POST`s that only ask a model.
-            pub const fn retry_safe(mut self) -> Self {
-                self.said.retry_safe = true;
-                self
-            }
-        }
-    };
-}
-
-pub(crate) use raw_options;
-
-/// A raw call, looked at.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) ask: Ask,
-    /// What it may cost; `None`: nothing.
-    pub(crate) bill: Option<Bill>,
-    pub(crate) is_repeatable: bool,
-    /// Another model may answer in its place.
-    pub(crate) may_change_model: bool,
-    pub(crate) expected: Expected,
-    /// What it does, in OpenTelemetry's words.
-    pub(crate) operation: Arc<str>,
-}
-
-impl Plan {
-    /// Looks at `call`, and binds it to the owner of what it names; also `options` with what is left of its time.
-    ///
-    /// # Errors
-    /// [`Error::MixedOwners`]: no key could do it.
-    pub(crate) async fn of(
-        inner: &Inner,
-        call: &Call,
-        said: Said,
-        mut options: CallOptions,
-    ) -> Result<(Self, CallOptions), Error> {
-        let target = Target::of(call);
-        let body = in_memory(call);
-        let bucket = said.bucket.unwrap_or_else(|| target.bucket());
-        let mut ask = Ask::new(Arc::clone(&bucket));
-        let mut bill = None;
-        let mut is_cached = false;
-        if let (None, Some(name)) = (&options.owner, &target.owned)
-            && let Some(owner) = inner.owners.owner(name).await
-        {
-            options = owner::owned(options, owner);
-        }
-        if let Some(request) = target.request(body) {
-            if options.owner.is_none() {
-                options = owner::bind(inner, &request, options).await?;
-            }
-            let (of_it, left) = charging::bill(inner, &bucket, &request, options).await;
-            (bill, options) = (Some(of_it), left);
-            ask = ask.with_tokens(input_tokens(&request));
-            ask.tools = request.uses_tools();
-            is_cached = request.cached_content.is_some();
-        } else if target.model.is_some() && !body.is_empty() {
-            ask = ask.with_tokens(estimate::tokens(&String::from_utf8_lossy(body)));
-        }
-        ask = ask.with_requests(said.requests.unwrap_or_else(|| {
-            let weight = |texts| inner.upstream.provider().embed_weight(texts);
-            let texts = target.texts(body);
-            texts.map_or(1, |texts| u32::try_from(weight(texts)).unwrap_or(u32::MAX))
-        }));
-        ask.tokens = said.tokens.unwrap_or(ask.tokens);
-        let bill = bill.unwrap_or_else(|| target.bill(body));
-        let bill = Bill { input: bill.input.max(ask.tokens), ..bill };
-        let bill = match said.fixed_charge {
-            // As output, since estimates of input are corrected by what was seen of the model.
-            Some(tokens) => Some(Bill { input: 0, output: Some(tokens), candidates: 1 }),
-            None => (!is_route(&bucket)).then_some(bill),
-        };
-        let in_path = target.is_answer() && target.model.as_ref() == Some(&bucket);
-        let plan = Self {
-            ask,
-            bill,
-            is_repeatable: said.retry_safe || target.is_repeatable(&call.method),
-            may_change_model: in_path && target.names_model_in_path() && !is_cached,
-            expected: Expected { is_stream: target.is_stream(), is_answer: target.is_answer() },
-            operation: target.operation(),
-        };
-        Ok((plan, options))
-    }
-}
-
-/// The same call, asked of another model.
-pub(crate) fn asking(call: &Call, model: &str) -> Call {
+/// The same call, asked of another model, and with another verb, if its path names one.
+pub(super) fn asking(call: &Call, model: &str, other: Option<&str>) -> Call {
     let mut path = String::with_capacity(call.path.len() + model.len());
-    let mut segments = call.path.split('/');
+    let mut segments = call.path.split('/').peekable();
     while let Some(segment) = segments.next() {
         if matches!(segment, "models" | "tunedModels")
-            && let Some((_, verb)) = segments.next().and_then(|name| name.split_once(':'))
+            && let Some((_, verb)) = segments.peek().and_then(|name| name.split_once(':'))
         {
             if !model.contains('/') {
                 path.push_str("models/");
             }
             path.push_str(model);
             path.push(':');
-            path.push_str(verb);
+            path.push_str(other.unwrap_or(verb));
             break;
         }
         path.push_str(segment);
-        path.push('/');
+        if segments.peek().is_some() {
+            path.push('/');
+        }
     }
     Call { path, ..call.clone() }
 }
 
 /// What a path says of a call.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    /// The model whose quota it draws on.
-    model: Option<Arc<str>>,
+pub(super) struct Target<'a> {
+    /// The model whose quota it draws on, as a [resource](bare_name).
+    pub(super) model: Option<(&'a str, &'a str)>,
     /// What is asked of it: `generateContent`.
-    verb: String,
+    pub(super) verb: &'a str,
     /// The first word of the path that means something: `models`, `files`.
-    route: String,
-    /// The file or cache that it is about: `files/x`.
-    owned: Option<String>,
+    route: &'a str,
+    /// The name that follows.
+    name: &'a str,
 }
 
-impl Target {
-    fn of(call: &Call) -> Self {
+impl<'a> Target<'a> {
+    pub(super) fn of(call: &'a Call) -> Self {
         let segments = call.path.split('/').filter(|segment| !segment.is_empty());
         let mut segments = segments.skip_while(|segment| {
             matches!(*segment, "upload" | "download" | "openai") || is_version(segment)
         });
-        let first = segments.next().unwrap_or_default();
-        let (route, verb) = first.split_once(':').unwrap_or((first, ""));
-        let mut target =
-            Self { model: None, verb: verb.to_owned(), route: route.to_owned(), owned: None };
-        if matches!(route, "models" | "tunedModels") {
-            let name = segments.next().unwrap_or_default();
-            if let Some((name, verb)) = name.split_once(':') {
-                let model =
-                    if route == "models" { name.into() } else { format!("{route}/{name}").into() };
-                verb.clone_into(&mut target.verb);
-                // Counting costs no quota of the model.
-                target.model = (verb != "countTokens").then_some(model);
-            }
-        } else if let ("files" | "cachedContents", Some(name)) = (route, segments.next()) {
-            let name = name.split_once(':').map_or(name, |(name, _)| name);
-            target.owned = Some(format!("{route}/{name}"));
-        } else if NAMING_ROUTES.contains(&route) {
-            target.model = named_model(in_memory(call)).map(bare);
-        }
-        target
+        let split = |segment: Option<&'a str>| {
+            let segment = segment.unwrap_or_default();
+            segment.split_once(':').unwrap_or((segment, ""))
+        };
+        let (route, verb) = split(segments.next());
+        let (name, of_name) = split(segments.next());
+        let verb = if verb.is_empty() { of_name } else { verb };
+        let of_a_model = matches!(route, "models" | "tunedModels") && !of_name.is_empty();
+        // Counting costs no quota of the model.
+        let model = (of_a_model && verb != "countTokens").then_some((route, name));
+        Self { model, verb, route, name }
     }
 
-    fn bucket(&self) -> Arc<str> {
-        match &self.model {
-            Some(model) => Arc::clone(model),
-            None if self.verb == "countTokens" => route(&self.verb),
-            None => route(&self.route),
+    /// Routes whose bodies name the model that is asked: OpenAI's, and Google's Interactions.
+    pub(super) fn names_model_in_body(&self) -> bool {
+        NAMING_ROUTES.contains(&self.route)
+    }
+
+    /// The bucket of a call that draws on no model's quota.
+    pub(super) fn route(&self) -> Arc<str> {
+        route(if self.verb == "countTokens" { self.verb } else { self.route })
+    }
+
+    /// The file or cache that it is about: `files/x`.
+    pub(super) fn owned(&self) -> Option<String> {
+        let is_owned = matches!(self.route, "files" | "cachedContents") && !self.name.is_empty();
+        is_owned.then(|| format!("{}/{}", self.route, self.name))
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        match (self.verb, self.route) {
+            ("generateContent" | "streamGenerateContent", _) => Shape::Generate,
+            ("countTokens", _) => Shape::CountTokens,
+            ("embedContent", _) => Shape::Embed,
+            ("batchEmbedContents", _) => Shape::BatchEmbed,
+            (_, "chat" | "completions" | "responses") => Shape::Chat,
+            (_, "embeddings") => Shape::Embeddings,
+            (_, "interactions") => Shape::Interaction,
+            _ => Shape::Other,
         }
     }
 
-    fn is_repeatable(&self, method: &Method) -> bool {
+    /// Its body tells nothing: bytes of a file, or words that only its route understands.
+    pub(super) fn is_opaque(&self) -> bool {
+        self.model.is_none() && self.shape() == Shape::Other && !self.names_model_in_body()
+    }
+
+    /// An answer of a model, which is not one without its end.
+    pub(super) fn is_answer(&self) -> bool {
+        self.shape() == Shape::Generate || matches!(self.route, "chat" | "completions")
+    }
+
+    /// The length of its answer can be limited.
+    pub(super) fn is_limited(&self) -> bool {
+        matches!(self.shape(), Shape::Generate | Shape::Chat | Shape::Interaction)
+    }
+
+    pub(super) fn makes_vectors(&self) -> bool {
+        matches!(self.shape(), Shape::Embed | Shape::BatchEmbed | Shape::Embeddings)
+    }
+
+    pub(super) fn is_repeatable(&self, method: &Method) -> bool {
         method.is_idempotent()
-            || REPEATABLE_VERBS.contains(&self.verb.as_str())
-            || matches!(self.route.as_str(), "chat" | "embeddings" | "completions")
-    }
-
-    /// The body of a call that asks a model for an answer.
-    fn request(&self, body: &[u8]) -> Option<GenerateRequest> {
-        let asks = matches!(self.verb.as_str(), "generateContent" | "streamGenerateContent");
-        asks.then(|| serde_json::from_slice(body).ok()).flatten()
-    }
-
-    fn is_answer(&self) -> bool {
-        matches!(self.verb.as_str(), "generateContent" | "streamGenerateContent")
-            || matches!(self.route.as_str(), "chat" | "completions")
-    }
-
-    fn is_stream(&self) -> bool {
-        self.verb == "streamGenerateContent"
-    }
-
-    fn names_model_in_path(&self) -> bool {
-        matches!(self.route.as_str(), "models" | "tunedModels")
+            || REPEATABLE_VERBS.contains(&self.verb)
+            || matches!(self.route, "chat" | "embeddings" | "completions")
     }
 
     /// Gemini's own name of an answer has one of its own at OpenTelemetry.
-    fn operation(&self) -> Arc<str> {
-        match self.verb.as_str() {
-            "generateContent" | "streamGenerateContent" => "generate_content".into(),
-            "embedContent" | "batchEmbedContents" => "embeddings".into(),
-            "" => self.route.as_str().into(),
-            verb => verb.into(),
+    pub(super) fn operation(&self) -> Cow<'static, str> {
+        match (self.shape(), self.verb) {
+            (Shape::Generate, _) => "generate_content".into(),
+            (Shape::Chat, _) => "chat".into(),
+            (Shape::Embed | Shape::BatchEmbed | Shape::Embeddings, _) => "embeddings".into(),
+            (_, "") => self.route.to_owned().into(),
+            (_, verb) => verb.to_owned().into(),
         }
-    }
-
-    /// What it may cost besides its input, if it asks a model for something else than an answer of Gemini's.
-    fn bill(&self, body: &[u8]) -> Bill {
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Limits {
-            max_tokens: Option<u64>,
-            max_completion_tokens: Option<u64>,
-            max_output_tokens: Option<u64>,
-            n: Option<u64>,
-        }
-        if matches!(self.verb.as_str(), "embedContent" | "batchEmbedContents")
-            || self.route == "embeddings"
-        {
-            return Bill::input(0);
-        }
-        let limits: Limits = serde_json::from_slice(body).unwrap_or_default();
-        let output =
-            limits.max_completion_tokens.or(limits.max_tokens).or(limits.max_output_tokens);
-        Bill { output, candidates: limits.n.unwrap_or(1).max(1), ..Bill::unbounded(0) }
-    }
-
-    /// How many texts a call for vectors names, if it names several.
-    fn texts(&self, body: &[u8]) -> Option<usize> {
-        #[derive(Deserialize)]
-        struct Batch {
-            // OpenAI's name of it, and Google's.
-            #[serde(alias = "requests")]
-            input: Vec<IgnoredAny>,
-        }
-        if self.verb != "batchEmbedContents" && self.route != "embeddings" {
-            return None;
-        }
-        serde_json::from_slice::<Batch>(body).ok().map(|batch| batch.input.len())
     }
 }
 
-/// The model that an OpenAI-style body names.
-fn named_model(body: &[u8]) -> Option<Arc<str>> {
-    #[derive(Deserialize)]
-    struct Head {
-        model: String,
+/// A model by its shorter name; a tuned one by all of it.
+pub(super) fn bare_name((collection, name): (&str, &str)) -> Arc<str> {
+    match collection {
+        "models" => bare(name.into()),
+        _ => format!("{collection}/{name}").into(),
     }
-    serde_json::from_slice::<Head>(body).ok().map(|head| head.model.into())
-}
-
-/// The body of `call`; nothing of one that is in a file.
-fn in_memory(call: &Call) -> &[u8] {
-    call.body.bytes().map_or(&[], |bytes| bytes)
 }
 
 /// `v1`, `v1beta`, `v1alpha`.
@@ -324,38 +158,45 @@ fn is_version(segment: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::plan::Looked, *};
 
-    fn target(path: &str, body: &'static str) -> (Option<String>, String, Option<usize>) {
+    /// The model, the bucket where none is, and how many texts a body names.
+    async fn planned(path: &str, body: &'static str) -> (Option<String>, String, usize) {
         let call = Call::post(path, body);
         let target = Target::of(&call);
-        let model = target.model.as_deref().map(str::to_owned);
-        (model, target.bucket().as_ref().to_owned(), target.texts(in_memory(&call)))
+        let sketch = Looked::default().sketch(&call).await.unwrap();
+        let named = sketch.model.clone().filter(|_| target.names_model_in_body());
+        let model = target.model.map(bare_name).or_else(|| named.map(|name| bare(name.into())));
+        let bucket = model.clone().unwrap_or_else(|| target.route());
+        (
+            model.map(|model| model.as_ref().to_owned()),
+            bucket.as_ref().to_owned(),
+            sketch.texts.unwrap_or(1),
+        )
     }
 
-    #[test]
-    fn the_path_says_whose_quota_a_call_draws_on() {
-        let of = |path, body| {
-            let (model, bucket, texts) = target(path, body);
-            (model.is_some(), bucket, texts.unwrap_or(1))
-        };
-        let bucket = |name: &str| name.to_owned();
-        assert_eq!(of("models/m:generateContent", "{}"), (true, bucket("m"), 1));
-        assert_eq!(of("/v1/models/m:predict", "{}"), (true, bucket("m"), 1));
-        assert_eq!(of("tunedModels/t:generateContent", "{}"), (true, bucket("tunedModels/t"), 1));
+    #[tokio::test]
+    async fn the_path_says_whose_quota_a_call_draws_on() {
         let batch = r#"{"requests":[{},{},{}]}"#;
-        assert_eq!(of("models/e:batchEmbedContents", batch), (true, bucket("e"), 3));
-        assert_eq!(of("models/m:countTokens", "{}"), (false, bucket("api:countTokens"), 1));
-        assert_eq!(of("models/m", ""), (false, bucket("api:models"), 1));
-        assert_eq!(
-            of("fileSearchStores/s:importFile", "{}"),
-            (false, bucket("api:fileSearchStores"), 1)
-        );
-        assert_eq!(of("/upload/v1beta/files", ""), (false, bucket("api:files"), 1));
         let chat = r#"{"model":"models/m"}"#;
-        assert_eq!(of("/v1beta/openai/chat/completions", chat), (true, bucket("m"), 1));
-        assert_eq!(of("/v1beta/interactions", chat), (true, bucket("m"), 1));
-        assert_eq!(of("chat/completions", "no JSON"), (false, bucket("api:chat"), 1));
+        for (path, body, model, bucket, texts) in [
+            ("models/m:generateContent", "{}", true, "m", 1),
+            ("/v1/models/m:predict", "{}", true, "m", 1),
+            ("tunedModels/t:generateContent", "{}", true, "tunedModels/t", 1),
+            ("models/e:batchEmbedContents", batch, true, "e", 3),
+            ("models/m:countTokens", "{}", false, "api:countTokens", 1),
+            ("models/m", "", false, "api:models", 1),
+            ("fileSearchStores/s:importFile", "{}", false, "api:fileSearchStores", 1),
+            ("/upload/v1beta/files", "", false, "api:files", 1),
+            ("/v1beta/openai/chat/completions", chat, true, "m", 1),
+            ("/v1beta/interactions", chat, true, "m", 1),
+            ("/v1beta/openai/images/generations", chat, true, "m", 1),
+            ("chat/completions", "no JSON", false, "api:chat", 1),
+            ("cachedContents", chat, false, "api:cachedContents", 1),
+        ] {
+            let (named, of_it, found) = planned(path, body).await;
+            assert_eq!((named.is_some(), &*of_it, found), (model, bucket, texts), "{path} {body}");
+        }
     }
 
     #[test]
@@ -385,10 +226,28 @@ mod tests {
             ),
             ("tunedModels/t:generateContent", "n", "models/n:generateContent"),
             ("/v1/models/m:generateContent", "tunedModels/t", "/v1/tunedModels/t:generateContent"),
+            ("/v1beta/openai/chat/completions", "n", "/v1beta/openai/chat/completions"),
         ] {
             let call = Call::post(path, "{}").with_query("alt", "sse");
-            let other = asking(&call, model);
+            let other = asking(&call, model, None);
             assert_eq!((other.path.as_str(), &other.query), (expected, &call.query));
+        }
+        let call = Call::post("/v1/models/m:generateContent", "{}");
+        assert_eq!(asking(&call, "m", Some("countTokens")).path, "/v1/models/m:countTokens");
+    }
+
+    /// The bytes of a file are not looked at, however many they are.
+    #[tokio::test]
+    async fn what_only_its_route_understands_is_not_looked_at() {
+        for (path, is_looked_at) in [
+            ("/upload/v1beta/files", false),
+            ("cachedContents", false),
+            ("models/m:predict", true),
+            ("models/m:countTokens", true),
+            ("openai/images/generations", true),
+        ] {
+            let sketch = Looked::default().sketch(&Call::post(path, r#"{"a":1}"#)).await.unwrap();
+            assert_eq!(sketch.is_json, is_looked_at, "{path}");
         }
     }
 }
