@@ -14,6 +14,10 @@ use crate::{
 pub(crate) const PROJECT: HeaderName = HeaderName::from_static("x-keywheel-project");
 const GOOGLE_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 
+/// What proxies add to what they hand on.
+const FORWARDED: [&str; 6] =
+    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "cf-connecting-ip", "via"];
+
 /// Whom the gateway serves.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Access {
@@ -142,6 +146,10 @@ fn is_local(head: &Parts, peer: SocketAddr, access: &Access) -> Result<(), Refus
         |what: &str| Err(Refusal::new(Reason::NotLocal, what).scope("gateway").should_retry(false));
     if !peer.ip().to_canonical().is_loopback() {
         return not_local("without tokens the gateway serves its own machine only");
+    }
+    // A proxy of this machine asks for somebody else. Tunnels and most proxies say so.
+    if FORWARDED.iter().any(|name| head.headers.contains_key(*name)) {
+        return not_local("this came through a proxy: without tokens only this machine is served");
     }
     let mut hosts = head.headers.get_all(header::HOST).iter();
     let host = match (head.uri.authority(), hosts.next()) {

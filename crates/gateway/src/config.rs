@@ -1,7 +1,9 @@
 //! The gateway's configuration: a file, or the environment alone.
 
+mod environment;
 mod project;
 mod read;
+mod sections;
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, path::PathBuf, time::Duration};
 

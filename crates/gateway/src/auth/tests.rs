@@ -215,6 +215,19 @@ fn a_name_that_was_rebound_to_this_machine_is_refused() {
     assert!(it.ask_from(loopback(), MODEL, &[("host", "Gateway.Internal:8787")]).is_ok());
 }
 
+/// Tunnels and proxies run on this machine, and ask for the world.
+#[test]
+fn what_came_through_a_proxy_is_not_of_this_machine() {
+    let it = Fixture::open();
+    for name in ["x-forwarded-for", "Forwarded", "via", "x-real-ip", "cf-connecting-ip"] {
+        let headers = [("host", "127.0.0.1:8787"), (name, "203.0.113.7")];
+        assert_eq!(reason(it.ask_from(loopback(), MODEL, &headers)), Reason::NotLocal, "{name}");
+    }
+    let it = Fixture::new();
+    let token = [("x-goog-api-key", it.own.expose()), ("x-forwarded-for", "203.0.113.7")];
+    assert!(it.ask_from(loopback(), MODEL, &token).is_ok(), "with a token it may");
+}
+
 #[test]
 fn in_http_2_the_name_stands_in_the_address() {
     let it = Fixture::open();

@@ -7,24 +7,26 @@ use std::{
 };
 
 use keywheel::{
-    ApiKey, ConfigErrors, ConfigFault, ConfigFile, EmbeddedClient,
-    ledger::{AccountId, LedgerConfig, Limit, Period},
+    ConfigErrors, ConfigFault, ConfigFile, EmbeddedClient,
+    ledger::{AccountId, Limit, Period},
     settings::{
         Section,
-        words::{DURATION, any_time, some_time},
+        words::{DURATION, any_time},
     },
 };
 
 use super::{
-    Config, Cors, Limits, Queue, Settings,
+    Config, Settings,
+    environment::Surroundings,
     project::{Read, fixed_charges, projects},
+    sections::{
+        address, allowance, cors, degraded, host, ledger, limits, queue, stateful, upstream,
+    },
     warning,
 };
 use crate::{
     auth::Access,
     project::{DEFAULT_PROJECT, Project, Projects},
-    route::Dialect,
-    token::Token,
 };
 
 /// Where it listens unless it is said otherwise.
@@ -68,57 +70,6 @@ pub(super) fn config(file: &ConfigFile, is_file: bool) -> Result<Config, ConfigE
     Ok(config)
 }
 
-/// What variables say, besides keys.
-#[derive(Debug, Default)]
-struct Surroundings {
-    /// The address, and the variable that says it.
-    listen: Option<(SocketAddr, &'static str)>,
-    token: Option<Token>,
-    tokens_per_day: Option<u64>,
-    ledger: Option<String>,
-}
-
-impl Surroundings {
-    fn read(file: &ConfigFile, faults: &mut Vec<ConfigFault>) -> Self {
-        let mut fault = |name: &str, what: &str| {
-            faults.push(ConfigFault::new(None, format!("{name}: {what}")));
-        };
-        let ledger = file.variable("KEYWHEEL_LEDGER").or_else(|| file.variable("LEDGER_DB"));
-        let mut read = Self { ledger, ..Self::default() };
-        if let Some(port) = file.variable("PORT") {
-            match port.parse() {
-                Ok(port) => {
-                    read.listen =
-                        Some((SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), "PORT"));
-                }
-                Err(_) => fault("PORT", "must be a port, a number from 0 to 65535"),
-            }
-        }
-        if let Some(listen) = file.variable("KEYWHEEL_LISTEN") {
-            match address(&listen) {
-                Ok(listen) => read.listen = Some((listen, "KEYWHEEL_LISTEN")),
-                Err(what) => fault("KEYWHEEL_LISTEN", &what),
-            }
-        }
-        match file.secret("KEYWHEEL_TOKEN").map(|token| token.as_ref().map(chosen)) {
-            Ok(None) => {}
-            Ok(Some(Ok(token))) => read.token = Some(token),
-            Ok(Some(Err(what))) | Err(what) => fault("KEYWHEEL_TOKEN", &what),
-        }
-        if let Some(tokens) = file.variable("KEYWHEEL_TOKENS_PER_DAY") {
-            match tokens.replace('_', "").parse() {
-                Ok(tokens) => read.tokens_per_day = Some(tokens),
-                Err(_) => fault("KEYWHEEL_TOKENS_PER_DAY", "must be a whole number"),
-            }
-        }
-        read
-    }
-}
-
-fn chosen(token: &ApiKey) -> Result<Token, String> {
-    Token::chosen(token.expose())
-}
-
 fn read(
     file: &ConfigFile,
     at: &mut Section<'_>,
@@ -129,11 +80,11 @@ fn read(
     let auth = at.choice("auth", &[("tokens", true), ("off", false)]);
     let hosts = at.texts("hosts", "host names", host).unwrap_or_default();
     let watch = at.text("watch", DURATION, any_time).unwrap_or(Duration::from_secs(5));
-    let (upstream, api_version) = upstream(at);
+    let (upstream, api_version) = upstream(file, at);
     let allowance = at.table("allowance").map(allowance).unwrap_or_default();
     let degraded = at.table("degraded").and_then(degraded);
     let queue = at.table("queue").map(queue).unwrap_or_default();
-    let cors = at.table("cors").map(cors).unwrap_or_default();
+    let (cors_at, cors) = at.table("cors").map(cors).unwrap_or_default();
     let quota_project = at.table("stateful").and_then(stateful);
     let charges = at.table("unbounded").map(fixed_charges).unwrap_or_default();
     let limits = at.table("serve").map(limits).unwrap_or_default();
@@ -152,22 +103,14 @@ fn read(
         origins: cors.origins.clone(),
         hosts,
     };
-    let is_public = |address: SocketAddr| !address.ip().to_canonical().is_loopback();
-    let listen = match (around.listen, listen) {
-        (Some((address, variable)), _) => {
-            if !access.tokens && is_public(address) {
-                of_environment.push(ConfigFault::new(None, format!("{variable}: {UNGUARDED}")));
-            }
-            address
-        }
-        (None, Some((place, address))) => {
-            if !access.tokens && is_public(address) {
-                at.fault(place, "listen", UNGUARDED);
-            }
-            address
-        }
-        (None, None) => LISTEN,
-    };
+    if !access.tokens && cors.origins.iter().any(|origin| origin == "*") {
+        at.fault(
+            cors_at,
+            "cors.origins",
+            "without tokens any page could spend your quota: name its origin",
+        );
+    }
+    let listen = listens(at, listen, &access, around, of_environment);
     let mut ledger = at.table("ledger").map(|section| ledger(file, section)).unwrap_or_default();
     ledger.path = ledger.path.or_else(|| around.ledger.as_ref().map(Into::into));
     ledger.rules.allowance = allowance;
@@ -202,6 +145,33 @@ fn read(
     }
 }
 
+/// Where it listens: not where everybody can spend.
+fn listens(
+    at: &Section<'_>,
+    of_file: Option<(usize, SocketAddr)>,
+    access: &Access,
+    around: &Surroundings,
+    of_environment: &mut Vec<ConfigFault>,
+) -> SocketAddr {
+    let is_open =
+        |address: SocketAddr| !access.tokens && !address.ip().to_canonical().is_loopback();
+    match (around.listen, of_file) {
+        (Some((address, variable)), _) => {
+            if is_open(address) {
+                of_environment.push(ConfigFault::new(None, format!("{variable}: {UNGUARDED}")));
+            }
+            address
+        }
+        (None, Some((place, address))) => {
+            if is_open(address) {
+                at.fault(place, "listen", UNGUARDED);
+            }
+            address
+        }
+        (None, None) => LISTEN,
+    }
+}
+
 /// Whether tokens have to be shown. Tokens of the environment are given to the projects that have none.
 fn tokens(
     at: &Section<'_>,
@@ -226,162 +196,6 @@ fn tokens(
         }
     }
     wanted
-}
-
-/// `[upstream]`, of which the client reads the rest.
-fn upstream(at: &mut Section<'_>) -> (Dialect, String) {
-    let kind = at.peek_text("upstream", "kind");
-    let version = at.peek_text("upstream", "api_version");
-    let dialect = if kind.as_deref().map(str::trim) == Some("openai") {
-        Dialect::OpenAi
-    } else {
-        Dialect::Native
-    };
-    (dialect, version.unwrap_or_else(|| "v1beta".to_owned()))
-}
-
-/// `[allowance]`: the caps of all projects together.
-fn allowance(mut at: Section<'_>) -> Vec<Limit> {
-    let periods = [("day", Period::Day), ("month", Period::Month), ("total", Period::Total)];
-    let of_period = at.has("tokens") || at.has("calls");
-    let (tokens, calls) = (at.number("tokens", 0), at.number("calls", 0));
-    let has_period = at.has("period");
-    let period = at.choice("period", &periods);
-    if of_period && !has_period {
-        at.own_fault("of which period is it? Set period = \"day\", \"month\" or \"total\"");
-    }
-    if has_period && !of_period {
-        at.own_fault("a period of what? Set tokens or calls");
-    }
-    let period = period.unwrap_or(Period::Day);
-    let mut limits: Vec<_> = tokens.map(|cap| Limit::tokens(period, cap)).into_iter().collect();
-    limits.extend(calls.map(|cap| Limit::calls(period, cap)));
-    limits.extend(Limit::all_in(&mut at, "per_model"));
-    at.end();
-    limits
-}
-
-/// `[degraded]`: an answer for when no key can serve.
-fn degraded(mut at: Section<'_>) -> Option<String> {
-    let text = at.text("text", "an answer", |text| match text.trim() {
-        "" => Err("must not be empty".to_owned()),
-        _ => Ok(text.to_owned()),
-    });
-    at.end();
-    text
-}
-
-/// `[queue]`.
-fn queue(mut at: Section<'_>) -> Queue {
-    let mut queue = Queue::default();
-    queue.wait = at.text("wait", DURATION, any_time).unwrap_or(queue.wait);
-    if let Some(depth) = at.number("depth", 0) {
-        queue.depth = usize::try_from(depth).unwrap_or(usize::MAX);
-    }
-    at.end();
-    queue
-}
-
-/// `[cors]`.
-fn cors(mut at: Section<'_>) -> Cors {
-    let origins = at.texts("origins", "origins", origin).unwrap_or_default();
-    at.end();
-    Cors { origins }
-}
-
-/// `[stateful]`.
-fn stateful(mut at: Section<'_>) -> Option<String> {
-    let project = at.text("quota_project", "a quota project", |text| match text.trim() {
-        "" => Err("must not be empty".to_owned()),
-        name => Ok(name.to_owned()),
-    });
-    at.end();
-    project
-}
-
-/// `[serve]`: limits on what clients may send.
-fn limits(mut at: Section<'_>) -> Limits {
-    let mut limits = Limits::default();
-    limits.body = at.text("largest_body", SIZE, size).unwrap_or(limits.body);
-    limits.upload = at.text("largest_upload", SIZE, size).unwrap_or(limits.upload);
-    limits.head_time = at.text("head_time", DURATION, some_time).unwrap_or(limits.head_time);
-    limits.idle_time = at.text("idle_time", DURATION, some_time).unwrap_or(limits.idle_time);
-    limits.drain_time = at.text("drain_time", DURATION, any_time).unwrap_or(limits.drain_time);
-    if let Some(most) = at.number("connections", 1) {
-        limits.connections = usize::try_from(most).unwrap_or(usize::MAX);
-    }
-    at.end();
-    limits
-}
-
-/// `[ledger]`, but for what stands in other sections here.
-fn ledger(file: &ConfigFile, mut section: Section<'_>) -> LedgerConfig {
-    for (name, place) in [
-        ("allowance", "[allowance]"),
-        ("accounts", "[projects.<name>]"),
-        ("any_account", "[projects.<name>]"),
-    ] {
-        section.refuse(name, &format!("in this file it is {place}"));
-    }
-    let mut ledger = LedgerConfig::from_section(section);
-    ledger.path = ledger.path.map(|path| file.path(&path.to_string_lossy()));
-    ledger
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let text = text.trim();
-    if let Ok(address) = text.parse() {
-        return Ok(address);
-    }
-    let port = text.strip_prefix("localhost:").or_else(|| text.strip_prefix(':'));
-    if let Some(Ok(port)) = port.map(str::parse) {
-        let ip = if text.starts_with(':') { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
-        return Ok(SocketAddr::new(ip.into(), port));
-    }
-    Err("must be an address and a port, such as \"127.0.0.1:8787\", \"[::1]:8787\" or \"0.0.0.0:8787\"".to_owned())
-}
-
-fn host(text: &str) -> Result<String, String> {
-    let name = text.trim().to_ascii_lowercase();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    if name.is_empty() || !name.chars().all(plain) {
-        return Err("must be a name without a port, such as \"gateway.internal\"".to_owned());
-    }
-    Ok(name)
-}
-
-fn origin(text: &str) -> Result<String, String> {
-    let origin = text.trim();
-    if origin == "*" {
-        return Ok(origin.to_owned());
-    }
-    let is_origin = origin.parse::<http::Uri>().is_ok_and(|uri| {
-        uri.scheme().is_some()
-            && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
-            && uri.path_and_query().is_none_or(|path| path.as_str() == "/")
-    });
-    if !is_origin || origin.ends_with('/') {
-        return Err("must be an origin such as \"https://app.example\", or \"*\"".to_owned());
-    }
-    Ok(origin.to_ascii_lowercase())
-}
-
-/// What a size looks like.
-const SIZE: &str = "a size such as \"128 MB\" or \"2 GB\"";
-
-fn size(text: &str) -> Result<u64, String> {
-    let fault = || format!("must be {SIZE}");
-    let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..end].parse().map_err(|_| fault())?;
-    let unit = match text[end..].trim().to_ascii_lowercase().as_str() {
-        "b" => 1,
-        "kb" => 1 << 10,
-        "mb" => 1 << 20,
-        "gb" => 1 << 30,
-        _ => return Err(fault()),
-    };
-    number.checked_mul(unit).filter(|size| *size > 0).ok_or_else(fault)
 }
 
 #[cfg(test)]

@@ -3,7 +3,12 @@ use std::fs;
 use keywheel::{KeyLoader, ledger::Durability};
 
 use super::*;
-use crate::project::Unbounded;
+use crate::{
+    config::{Queue, sections::size},
+    project::Unbounded,
+    route::Dialect,
+    token::Token,
+};
 
 const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 const KEY: &str = "AQ.EXAMPLE-key-1";
@@ -107,7 +112,8 @@ fn the_defaults_that_the_example_shows_are_the_defaults() {
     ];
     let own = ["priority", "allow_paid"];
     let all = example(&example_text());
-    let is_key = |section: &str| section.starts_with("[[key]]");
+    // Resets that are set may be longer than any that is believed of a provider, so those are never the defaults.
+    let is_key = |section: &str| section.starts_with("[[key]]") || section.starts_with("[reset]");
     let mut section = String::new();
     let mut defaults = String::new();
     for line in all.lines() {
@@ -335,6 +341,8 @@ fn an_address_that_others_reach_needs_tokens() {
     for listen in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1", "[::ffff:127.0.0.1]:1"] {
         assert!(parse(&format!("listen = \"{listen}\""), &[]).is_ok(), "{listen}");
     }
+    let any_page = faults("[cors]\norigins = [\"*\"]", &[]);
+    assert!(any_page[0].starts_with("2:11: cors.origins: without tokens any page"), "{any_page:?}");
     let variable = faults("", &[("KEYWHEEL_LISTEN", "0.0.0.0:1")]);
     assert!(variable[0].starts_with("KEYWHEEL_LISTEN: everybody"), "{variable:?}");
 }
@@ -428,6 +436,30 @@ fn an_upstream_of_openais_dialect_needs_an_address_and_keys_of_its_own() {
     assert!(faults(twice, &[])[0].starts_with("2:14: upstream.key_prefix: keys.prefix says it"));
     let config = parse("[upstream]\nkey_prefix = \"ACME_KEY_\"", &[("ACME_KEY_1", KEY)]).unwrap();
     assert_eq!(config.keys.load().unwrap().keys.len(), 1);
+}
+
+/// A base URL may end in a version, and a path that names another still goes there.
+#[test]
+fn the_version_of_paths_that_name_none_is_the_base_urls() {
+    let of = |text: &str, variables: &[(&str, &str)]| {
+        parse(text, variables).unwrap().settings.api_version
+    };
+    assert_eq!(of("", &[]), "v1beta");
+    assert_eq!(of("[upstream]\nbase_url = \"https://x.example/gemini/v1/\"", &[]), "v1");
+    assert_eq!(of("", &[("GEMINI_BASE_URL", "http://127.0.0.1:1/v1alpha")]), "v1alpha");
+    let both = "[upstream]\nbase_url = \"https://x.example/v1\"\napi_version = \"v1beta\"";
+    assert_eq!(of(both, &[]), "v1beta");
+}
+
+#[test]
+fn a_slip_in_a_placeholder_is_found() {
+    let told = faults("[degraded]\ntext = \"until {next_availabel_at}\"", &[]);
+    assert!(told[0].ends_with("did you mean {next_available_at}?"), "{told:?}");
+    let text = |text: &str| read(&format!("[degraded]\ntext = '{text}'")).settings.degraded;
+    for fine in ["until {next_available_at}", "{\"a\": 1}", "{", "}{"] {
+        assert_eq!(text(fine).as_deref(), Some(fine));
+    }
+    assert_eq!(faults("[degraded]\ntext = \" \"", &[]).len(), 1);
 }
 
 #[test]
