@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     sync::Arc,
+    time::Duration,
 };
 
 use keywheel::{ApiKey, SystemClock};
@@ -206,6 +207,35 @@ impl Sim {
 
     pub(crate) const fn server(&self) -> &SimServer {
         &self.server
+    }
+
+    /// As [`new`](Self::new) without limits, and so slow that requests are under way together.
+    pub(crate) fn slow(keys: usize, latency: Duration) -> Self {
+        let names: Vec<_> = (1..=keys).map(|number| format!("AQ.EXAMPLE-slow-{number}")).collect();
+        let mut config = SimConfig::new()
+            .with_model(MODEL, ModelConfig::free(Limits::new()))
+            .with_latency(latency, latency);
+        for (number, key) in names.iter().enumerate() {
+            let project = ProjectConfig::new(format!("slow-{}", number + 1));
+            config = config.with_project(project.with_key(ApiKey::new(key.as_str()).unwrap()));
+        }
+        Self::of(config, names)
+    }
+
+    /// Until so many requests have come.
+    pub(crate) async fn until_asked(&self, count: u64) {
+        while self.server.world().stats().keys.values().map(|tally| tally.counted).sum::<u64>()
+            < count
+        {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> tokio::task::JoinHandle<T> {
+        self.runtime.spawn(future)
     }
 
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {

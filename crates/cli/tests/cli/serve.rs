@@ -1,1 +1,242 @@
-//! `keywheel serve` and `keywheel reload`.
+//! `keywheel serve` and `keywheel reload`: starting, stopping, being killed, sharing a folder.
+
+mod load;
+mod process;
+
+use std::{fs, time::Duration};
+
+use keywheel_sim::Limits;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use self::{load::Client, process::Gateway};
+use crate::common::{Ended, MODEL, Place, Sim, assert_form};
+
+/// An address of its own, chosen by the operating system.
+fn anywhere(place: Place) -> Place {
+    place.with("KEYWHEEL_LISTEN", "127.0.0.1:0")
+}
+
+const CONFIG: &str = "[allowance]\ntokens_per_day = 1_000_000\n[projects.default]\n";
+
+#[test]
+fn keys_alone_are_enough_and_each_client_is_told_where_to_go() {
+    let sim = Sim::new(2, Limits::new());
+    let place = anywhere(Place::new()).with_sim(&sim);
+    let gateway = Gateway::start(&place);
+    let answer = sim.block_on(Client::new(&gateway, "anything").ask("Say hello"));
+    assert_eq!(answer.status, 200);
+    assert!(answer.text().contains("Say hello"), "{}", answer.body);
+    let base = gateway.base().to_owned();
+    let ended = gateway.end(Signal::TERM).ends(0);
+    for client in ["google-genai", "@google/genai", "OpenAI", "LiteLLM", "LangChain", "curl"] {
+        assert!(ended.stderr.contains(client), "{client}");
+    }
+    assert!(ended.stderr.contains("2 in use, from the environment"), "{}", ended.stderr);
+    assert!(ended.stderr.contains(&format!("OPENAI_BASE_URL={base}/v1beta/openai/")));
+    assert_eq!(ended.stdout, "", "stdout is for data");
+    place.run(&["ledger", "audit"]).ends(0);
+    let usage = place.run(&["ledger", "usage", "--json"]).ends(0).json("ledger usage");
+    assert_eq!(usage["accounts"][0]["account"], "default");
+    assert_eq!(usage["accounts"][0]["day"]["calls"], 1);
+}
+
+#[test]
+fn a_demo_needs_no_key_and_keeps_nothing() {
+    let place = anywhere(Place::new());
+    let gateway = Gateway::start_with(&place, &["serve", "--demo"]);
+    let runtime = Sim::new(0, Limits::new());
+    let answer = runtime.block_on(Client::new(&gateway, "anything").ask("Say hello"));
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    gateway.end(Signal::INT).ends(0).complains("simulator");
+    assert!(!place.path("ledger.db").exists() && !place.path("pool.json").exists());
+}
+
+#[test]
+fn three_commands_lead_from_nothing_to_a_budgeted_endpoint() {
+    let sim = Sim::new(1, Limits::new());
+    let place = anywhere(Place::new()).with_sim(&sim);
+    place.run(&["init"]).ends(0);
+    let add = ["project", "add", "triage", "--tokens-per-day", "20000"];
+    let token = Ended::with_token(place.command(&add).output().unwrap()).ends(0).stdout;
+    let gateway = Gateway::start(&place);
+    let client = Client::new(&gateway, token.trim());
+    assert_eq!(sim.block_on(client.ask("Say hello")).status, 200);
+    assert_eq!(sim.block_on(Client::new(&gateway, "stranger").ask("Say hello")).status, 401);
+    let refused = sim.block_on(client.ask_for("Say hello", 30_000));
+    assert_eq!(refused.status, 400, "it can never fit: {}", refused.body);
+    gateway.end(Signal::TERM).ends(0);
+}
+
+/// Whoever reaches it could spend the quota.
+#[test]
+fn a_public_address_without_tokens_is_refused_and_with_one_it_serves() {
+    let sim = Sim::new(1, Limits::new());
+    let place = Place::new().with_sim(&sim);
+    for (name, value) in [("KEYWHEEL_LISTEN", "0.0.0.0:0"), ("PORT", "0")] {
+        let place = Place::new().with_sim(&sim).with(name, value);
+        place.run(&["serve"]).ends(2).complains("could spend your quota");
+    }
+    // What a free host gives: a port, and what is put there by hand.
+    let place = place.with("PORT", "0").with("KEYWHEEL_TOKEN", "a-token-of-my-own-EXAMPLE");
+    let gateway = Gateway::start(&place);
+    assert_eq!(sim.block_on(Client::new(&gateway, "anything").ask("hi")).status, 401);
+    let own = Client::new(&gateway, "a-token-of-my-own-EXAMPLE");
+    assert_eq!(sim.block_on(own.ask("hi")).status, 200);
+    let ended = gateway.end(Signal::TERM).ends(0);
+    assert!(!ended.stderr.contains("a-token-of-my-own"), "it says the token");
+}
+
+#[test]
+fn without_keys_with_faults_or_without_the_address_it_does_not_start() {
+    let place = anywhere(Place::new());
+    place.run(&["serve"]).ends(2).complains("GEMINI_API_KEY");
+    place.write("keywheel.toml", "listn = 1\nqueue = 2\n");
+    let ended = place.run(&["serve"]).ends(2);
+    assert!(
+        ended.stderr.contains("toml:1:1:") && ended.stderr.contains("toml:2:"),
+        "{}",
+        ended.stderr
+    );
+    fs::remove_file(place.path("keywheel.toml")).unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = place
+        .with("GEMINI_API_KEY_1", "AQ.EXAMPLE-address")
+        .with("KEYWHEEL_LISTEN", taken.local_addr().unwrap().to_string());
+    place.run(&["serve"]).ends(1).complains("cannot listen");
+}
+
+#[test]
+fn sigterm_under_load_ends_every_request_well_and_the_books_balance() {
+    let sim = Sim::slow(2, Duration::from_millis(300));
+    let place = anywhere(Place::new()).with_sim(&sim);
+    place.write("keywheel.toml", CONFIG);
+    let gateway = Gateway::start(&place);
+    let client = Client::new(&gateway, "anything");
+    let (ended, answers) = sim.block_on(async {
+        let load = tokio::spawn(client.many(20));
+        // All are with the provider.
+        sim.until_asked(20).await;
+        let ended = tokio::task::spawn_blocking(move || gateway.end(Signal::TERM)).await.unwrap();
+        (ended, load.await.unwrap())
+    });
+    ended.ends(0).complains("stopped");
+    assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
+    assert_books(&place, 20);
+}
+
+/// Nothing that was acknowledged is lost, and what was not is charged by the sweep.
+#[test]
+fn sigkill_under_load_and_a_restart_lose_nothing_that_was_answered() {
+    let sim = Sim::slow(2, Duration::from_millis(20));
+    let place = anywhere(Place::new()).with_sim(&sim);
+    place.write("keywheel.toml", &format!("{CONFIG}[ledger]\nsweep_after_seconds = 1\n"));
+    let gateway = Gateway::start(&place);
+    let client = Client::new(&gateway, "anything");
+    let answers = sim.block_on(async {
+        let load = tokio::spawn(client.many(200));
+        sim.until_asked(60).await;
+        tokio::task::spawn_blocking(move || gateway.end(Signal::KILL)).await.unwrap();
+        load.await.unwrap()
+    });
+    let answered = answers.iter().filter(|answer| answer.status == 200).count();
+    assert!(answered >= 20, "the kill came before there was anything to lose: {answered}");
+    let again = Gateway::start(&place);
+    let client = Client::new(&again, "anything");
+    assert_eq!(sim.block_on(client.ask("Say hello")).status, 200);
+    again.end(Signal::TERM).ends(0);
+    // Their holder is dead: a second after it was last heard of they are charged at their estimates.
+    let open = || {
+        let usage = place.run(&["ledger", "usage", "--json"]).ends(0).json("ledger usage");
+        usage["ledger"]["open"].as_u64().unwrap()
+    };
+    for _ in 0..1_000 {
+        if open() == 0 {
+            break;
+        }
+        place.run(&["ledger", "sweep"]).ends(0);
+    }
+    let rows = assert_books(&place, answered + 1);
+    let settled = rows.iter().filter(|row| row["outcome"] == "answered").count();
+    assert!(settled >= answered, "{settled} rows are answered, and {answered} requests were");
+    // The state file survived, too: what was counted is there, but for the last quarter of a second.
+    let status = place.run(&["status", "--json"]).ends(0).json("status");
+    assert_eq!(status["keys"].as_array().unwrap().len(), 2);
+}
+
+/// <https://github.com/maximhq/bifrost/issues/3547>: each replica had a budget of its own.
+#[test]
+fn two_gateways_on_one_state_folder_share_quotas_and_budgets() {
+    let sim = Sim::new(2, Limits::new().rpd(10));
+    let place = anywhere(Place::new()).with_sim(&sim);
+    place
+        .write("keywheel.toml", "[projects.default]\ncalls_per_day = 15\n[queue]\nwait = \"10s\"\n");
+    let gateways = [Gateway::start(&place), Gateway::start(&place)];
+    let running = place.run(&["reload", "--json"]).ends(0).json("reload");
+    assert_eq!(running["gateways"].as_array().unwrap().len(), 2);
+    let clients = gateways.each_ref().map(|gateway| Client::new(gateway, "anything"));
+    let answers = sim.block_on(async {
+        let [one, other] = clients.map(|client| tokio::spawn(client.many(20)));
+        let mut answers = one.await.unwrap();
+        answers.extend(other.await.unwrap());
+        answers
+    });
+    let answered = answers.iter().filter(|answer| answer.status == 200).count();
+    assert_eq!(answered, 15, "the budget of both together");
+    assert!(answers.iter().all(|answer| [200, 429].contains(&answer.status)), "{answers:?}");
+    gateways.into_iter().for_each(|gateway| drop(gateway.end(Signal::TERM).ends(0)));
+    let stats = sim.server().world().stats();
+    assert_eq!(stats.served(), 15);
+    assert_books(&place, 15);
+    let status = place.run(&["status", "--json"]).json("status");
+    let counted = status["buckets"].as_array().unwrap().iter();
+    let counted = counted
+        .filter(|bucket| bucket["model"] == MODEL)
+        .map(|bucket| bucket["day_requests"].as_u64().unwrap());
+    assert_eq!(counted.sum::<u64>(), 15, "both count in one pool");
+}
+
+#[test]
+fn a_reload_under_load_takes_new_projects_and_fails_no_request() {
+    let sim = Sim::slow(2, Duration::from_millis(5));
+    let place = anywhere(Place::new()).with_sim(&sim);
+    place.write("keywheel.toml", "watch = \"0s\"\n[projects.first]\n");
+    let first = new_token(&place, &["project", "rotate", "first"]);
+    let gateway = Gateway::start(&place);
+    let load = sim.spawn(Client::new(&gateway, &first).many(150));
+    let second = new_token(&place, &["project", "add", "second"]);
+    let newcomer = Client::new(&gateway, &second);
+    assert_eq!(sim.block_on(newcomer.ask("Say hello")).status, 401, "not read yet");
+    let told = place.run(&["reload", "--json"]).ends(0).json("reload");
+    assert_form("reload", &[&told]);
+    gateway.until_it_says("read again: 2 projects");
+    assert_eq!(sim.block_on(newcomer.ask("Say hello")).status, 200);
+
+    // A faulty one is told to whoever reloads, and to nobody else.
+    let good = place.read("keywheel.toml");
+    place.write("keywheel.toml", "listn = 1\n");
+    place.run(&["reload"]).ends(2).complains("keywheel.toml:1:1");
+    place.write("keywheel.toml", &good);
+    let answers = sim.block_on(load).unwrap();
+    assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
+    gateway.end(Signal::TERM).ends(0);
+    place.run(&["reload"]).ends(1).complains("no gateway runs");
+}
+
+/// The token that a run printed.
+fn new_token(place: &Place, arguments: &[&str]) -> String {
+    let ended = Ended::with_token(place.command(arguments).output().unwrap()).ends(0);
+    ended.stdout.trim().to_owned()
+}
+
+/// Totals and rows agree, nothing is open, and there are at least `fewest` rows, which come back.
+#[track_caller]
+fn assert_books(place: &Place, fewest: usize) -> Vec<Value> {
+    place.run(&["ledger", "audit"]).ends(0).says(", 0 of them wrong");
+    let rows = place.run(&["ledger", "rows", "--limit", "1000", "--json"]).json("ledger rows");
+    let rows = rows["rows"].as_array().unwrap().clone();
+    assert!(rows.len() >= fewest, "{} rows for {fewest} answers", rows.len());
+    let open = rows.iter().filter(|row| row["state"] == "reserved").count();
+    assert_eq!(open, 0, "of {} rows", rows.len());
+    rows
+}

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use keywheel_sim::Limits;
+use keywheel_sim::{KeyState, Limits};
+use serde_json::Value;
 
 use crate::common::{MODEL, Place, Sim, assert_form};
 
@@ -41,7 +42,15 @@ fn a_spent_key_is_shown_with_its_limit_where_that_is_from_and_when_it_comes_back
 
     let fresh = Place::new().with("GEMINI_API_KEY_1", "AQ.EXAMPLE-fresh");
     let fresh = fresh.run(&["status", "--json"]).ends(0).json("status");
-    assert_form("status", &[&status, &fresh]);
+    assert_form("status", &[&status, &fresh, &dead()]);
+}
+
+fn dead() -> Value {
+    let sim = Sim::with_states(Limits::new(), &[KeyState::Expired]);
+    let place = Place::new().with_sim(&sim);
+    place.run(&["ask", "Say hello"]).ends(5);
+    let place = place.with("GEMINI_API_KEY_1", "");
+    place.run(&["status", "--json"]).ends(5).json("status")
 }
 
 /// The gateway's keys are in the environment of a service; whoever looks from a shell sees them all the same.

@@ -55,7 +55,7 @@ pub(super) async fn run(args: &Args, settings: &Settings) -> Result<Exit, Fault>
         output::json("ledger rows", &Rows { rows, next_after })?;
         return Ok(Exit::Fine);
     }
-    output::print(table(&rows))?;
+    output::write(&table(&rows).to_string())?;
     if let Some(after) = next_after {
         say(format!("there are more: --after {after}"));
     }

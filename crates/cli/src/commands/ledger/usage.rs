@@ -136,7 +136,7 @@ pub(super) async fn run(args: &Args, settings: &Settings) -> Result<Exit, Fault>
     if args.json {
         output::json("ledger usage", &Lines { ledger: ground, lines })?;
     } else {
-        output::print(sums(&lines))?;
+        output::write(&sums(&lines).to_string())?;
     }
     Ok(Exit::Fine)
 }

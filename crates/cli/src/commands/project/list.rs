@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args, settings: &Settings) -> Result<Exit, Fault> {
             if line.models.is_empty() { "all".into() } else { line.models.join(", ") },
         ]);
     }
-    output::print(table)?;
+    output::write(&table.to_string())?;
     if !list.asks_for_tokens {
         say("no token is asked for: only this machine may use the gateway");
     }

@@ -70,6 +70,7 @@ impl Demo {
 
 /// A budget, so that its headers can be seen.
 const DEMO: &str = "\
+watch = \"0s\"
 [allowance]
 tokens_per_day = 1_000_000
 [ledger]

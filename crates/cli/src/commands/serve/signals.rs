@@ -31,13 +31,13 @@ impl Signals {
         })
     }
 
-    /// Does what they say, until the gateway has stopped.
-    pub(super) async fn obey(&mut self, running: &Running, drain: Duration) {
+    /// Does what they say, until the gateway has stopped. A demo has nothing to read again.
+    pub(super) async fn obey(&mut self, running: &Running, drain: Duration, reloads: bool) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => break,
                 _ = self.interrupt.recv() => break,
-                _ = self.hang_up.recv() => reload(running).await,
+                _ = self.hang_up.recv(), if reloads => reload(running).await,
             }
         }
         say("stopping: requests under way are let to their end; once more ends them");
@@ -51,13 +51,18 @@ impl Signals {
 
 #[cfg(unix)]
 async fn reload(running: &Running) {
-    match running.gemini().reload().await {
-        Ok(report) => say(format!(
-            "keys read again: {} new, {} gone, {} as before",
-            report.added.len(),
-            report.removed.len(),
-            report.kept
-        )),
+    match running.reload().await {
+        Ok(reloaded) => {
+            let keys = &reloaded.keys;
+            say(format!(
+                "read again: {} projects; {} new keys, {} gone, {} as before",
+                reloaded.projects,
+                keys.added.len(),
+                keys.removed.len(),
+                keys.kept
+            ));
+            reloaded.warnings.iter().for_each(|warning| say(format!("warning: {warning}")));
+        }
         Err(error) => say(format!("nothing has changed: {error}")),
     }
 }
@@ -72,8 +77,8 @@ impl Signals {
         Ok(Self)
     }
 
-    pub(super) async fn obey(&mut self, running: &Running, drain: Duration) {
-        // Nobody can ask any more: stop.
+    pub(super) async fn obey(&mut self, running: &Running, drain: Duration, reloads: bool) {
+        let _ = reloads;
         let _ = tokio::signal::ctrl_c().await;
         say("stopping: requests under way are let to their end; once more ends them");
         tokio::select! {
