@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ApiError, FinishReason, GoogleGenAI } from "@google/genai";
+import { run } from "./harness.mjs";
 
 const base = process.argv[2];
 const MODEL = "gemini-3.5-flash-lite";
@@ -154,18 +155,4 @@ const tests = {
   },
 };
 
-let passed = 0;
-let failed = 0;
-for (const [name, test] of Object.entries(tests)) {
-  try {
-    await test();
-    passed += 1;
-    console.log(`ok     @google/genai: ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAILED @google/genai: ${name}: ${error.message}`);
-    console.error(error);
-  }
-}
-console.log(`@google/genai: ${passed} passed, ${failed} failed`);
-process.exitCode = failed > 0 ? 1 : 0;
+await run("@google/genai", tests);
