@@ -223,6 +223,7 @@ async fn a_settlement_from_anywhere_lets_the_first_one_in() {
     assert_eq!(drained(&mut order), "2");
 }
 
+/// <https://github.com/BerriAI/litellm/issues/18128>: limits that are not fair between users.
 #[tokio::test]
 async fn the_allowance_goes_to_the_highest_priority_first_and_equals_take_turns() {
     let (desk, mut order) = Desk::new().await;
@@ -251,6 +252,7 @@ async fn the_allowance_goes_to_the_highest_priority_first_and_equals_take_turns(
     assert!(all_of(tasks).await.iter().all(Result::is_ok));
 }
 
+/// <https://github.com/maximhq/bifrost/issues/4790>
 #[tokio::test]
 async fn no_more_are_under_way_than_the_cap_until_the_answer_has_come_to_its_end() {
     let (desk, mut order) = Desk::new().await;
@@ -367,6 +369,7 @@ async fn what_nothing_can_let_through_in_time_is_refused_at_once() {
     assert!(desk.is_empty());
 }
 
+/// <https://github.com/diegosouzapw/OmniRoute/issues/495>: a request stood in the queue for ever.
 #[tokio::test]
 async fn a_wait_ends_at_its_time_with_what_stood_in_the_way() {
     let (desk, mut order) = Desk::new().await;
