@@ -6,15 +6,18 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts,
 };
 use hyper::body::Incoming;
-use keywheel::raw::{Body, Call, Relay, Relayed};
+use keywheel::{
+    raw::{Call, Relay, Relayed},
+    sketch::Sketch,
+};
 
-use super::{Asked, Form, Record, allowed, inward, peek::Peek};
+use super::{Asked, Form, Record, allowed, inward};
 use crate::{
     admit::Asking,
     budget,
     gateway::{App, Current},
     headers, pinned,
-    project::Unbounded,
+    project::{Project, Unbounded},
     refusal::{Reason, Refusal},
     respond::{AnswerBody, Handed},
     route::{Dialect, Kind, Route},
@@ -52,69 +55,71 @@ pub(super) async fn ask(
     let limits = &now.settings.limits;
     let most = if asked.route.is_upload { limits.upload } else { limits.body };
     let body = inward::take(app, body, most).await?;
-    let peek = Peek::of(asked.route.kind, &body).await.map_err(|error| {
+    let call = Call {
+        method: asked.route.method.clone(),
+        path: asked.route.call_path(&now.settings.api_version),
+        query: std::mem::take(&mut asked.route.query),
+        headers: headers::to_upstream(&head.headers),
+        body,
+    };
+    record.form = form(&asked.route, &call);
+    let Asked { route, project, .. } = &asked;
+    // Whoever has to wait for a key or for budget waits in his project's line, not in the pool's.
+    let relay = app.gemini.relay(call).account(project.name.as_str()).patience(Duration::ZERO);
+    let sketch = relay.sketch().await.map_err(|error| {
         tracing::error!(%error, "a body cannot be read again");
         Refusal::new(Reason::Internal, "the gateway lost the request's body").scope("gateway")
     })?;
-    if let Some(model) = &peek.model {
-        allowed(&asked.project, model)?;
+    let model = route.model.as_deref().or(sketch.model.as_deref()).map(bare);
+    if let Some(model) = model {
+        allowed(project, model)?;
     }
-    record.form = form(&asked.route, &peek);
-    let owner = pinned::owner(app, now, &asked, &peek);
-    let relay = relay(app, now, head, &mut asked, &peek, body)?;
+    if let Some(form) = &mut record.form {
+        form.is_asked_by(&sketch);
+    }
+    let owner = pinned::owner(app, now, &asked, &sketch);
+    let relay = set_up(app, relay, route, project, &sketch, model)?;
     let relay = match &owner {
         Some(owner) => relay.owner(owner.as_str()),
         None => relay,
     };
-    let asking = Asking {
-        project: &asked.project,
-        model: asked.route.model.as_ref().or(peek.model.as_ref()).map_or("", String::as_str),
-        queue: now.settings.queue,
-    };
-    // Whoever has to wait for a key or for budget waits in his project's line, not in the pool's.
-    let relay = relay.patience(Duration::ZERO);
+    let asking = Asking { project, model: model.unwrap_or_default(), queue: now.settings.queue };
     let passed = app
         .gate
         .pass(asking, |sent| relay.clone().on_sent(move || sent.tell()).into_future())
         .await;
     let (relayed, pass) = passed.map_err(|refused| {
-        let refusal = refused.refusal(asked.project.name.as_str(), app.clock.now());
+        let refusal = refused.refusal(project.name.as_str(), app.clock.now());
         pinned::explained(refusal, owner.as_deref())
     })?;
     record.holds(pass);
     Ok(Handing { asked, relayed })
 }
 
-fn relay(
+/// Sets what the project's settings say of such a call.
+fn set_up(
     app: &App,
-    now: &Current,
-    head: &Parts,
-    asked: &mut Asked,
-    peek: &Peek,
-    body: Body,
+    mut relay: Relay,
+    route: &Route,
+    project: &Project,
+    sketch: &Sketch,
+    model: Option<&str>,
 ) -> Result<Relay, Refusal> {
-    let Asked { route, project, .. } = asked;
-    let charge = fixed_charge(app, route, project, peek)?;
-    let call = Call {
-        method: route.method.clone(),
-        path: route.call_path(&now.settings.api_version),
-        query: std::mem::take(&mut route.query),
-        headers: headers::to_upstream(&head.headers),
-        body,
-    };
-    let mut relay = app.gemini.relay(call).account(project.name.as_str());
-    if let Some(tokens) = charge {
+    if let Some(tokens) = fixed_charge(app, route, project, sketch)? {
         relay = relay.fixed_charge(tokens);
     }
     if project.allow_paid {
         relay = relay.allow_paid();
     }
-    if let Some(model) = route.model.as_ref().or(peek.model.as_ref())
-        && !project.models.is_empty()
-    {
+    if let Some(model) = model.filter(|_| !project.models.is_empty()) {
         relay = relay.fallback(project.instead_of(model).iter().map(String::as_str));
     }
     Ok(relay)
+}
+
+/// `x` and `models/x` are the same model.
+fn bare(model: &str) -> &str {
+    model.strip_prefix("models/").unwrap_or(model)
 }
 
 /// What a call is charged whose tokens nobody can tell beforehand.
@@ -124,12 +129,12 @@ fn relay(
 fn fixed_charge(
     app: &App,
     route: &Route,
-    project: &crate::project::Project,
-    peek: &Peek,
+    project: &Project,
+    sketch: &Sketch,
 ) -> Result<Option<u64>, Refusal> {
     // What a collection costs that is not known here, nobody knows.
     let unknown = route.kind == Kind::Other && route.method == Method::POST;
-    let unbounded = route.unbounded(peek.background).or(unknown.then_some(Unbounded::Other));
+    let unbounded = route.unbounded(sketch.background).or(unknown.then_some(Unbounded::Other));
     let Some(unbounded) = unbounded else { return Ok(None) };
     if let Some(charge) = project.fixed_charges.get(&unbounded) {
         return Ok(Some(*charge));
@@ -152,21 +157,15 @@ fn fixed_charge(
 }
 
 /// In which form a degraded answer would be read. `None`: the route has none.
-fn form(route: &Route, peek: &Peek) -> Option<Form> {
+fn form(route: &Route, call: &Call) -> Option<Form> {
+    let is_sse = || call.query.iter().any(|(name, value)| name == "alt" && value == "sse");
     match route.kind {
         Kind::Generate => Some(Form::Whole),
-        Kind::Stream if is_sse(route) => Some(Form::Events),
+        Kind::Stream if is_sse() => Some(Form::Events),
         Kind::Stream => Some(Form::Array),
-        Kind::Chat => {
-            let model = peek.model.clone().unwrap_or_default();
-            Some(Form::Chat { model, stream: peek.stream })
-        }
+        Kind::Chat => Some(Form::Chat { model: String::new(), stream: false }),
         _ => None,
     }
-}
-
-fn is_sse(route: &Route) -> bool {
-    route.query.iter().any(|(name, value)| name == "alt" && value == "sse")
 }
 
 impl Handing {
