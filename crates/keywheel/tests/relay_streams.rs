@@ -1,7 +1,5 @@
 //! A relayed stream is handed on byte for byte, fails over before its first frame, and says when it broke.
 
-#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
-
 mod common;
 
 use std::time::Duration;
