@@ -94,7 +94,7 @@ pub(crate) struct LearnedLimit {
 
 /// The learned limits of one bucket: few, so a short list.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Learned(Vec<LearnedLimit>);
+pub(crate) struct Learned(Box<[LearnedLimit]>);
 
 impl Learned {
     pub(crate) fn of(&self, dimension: Dimension) -> Option<u64> {
@@ -116,8 +116,10 @@ impl Learned {
     /// Takes what is known since `at_ms`, unless something newer is known. True when it changed anything.
     pub(crate) fn put(&mut self, limit: LearnedLimit) -> bool {
         let Some(known) = self.0.iter_mut().find(|known| known.dimension == limit.dimension) else {
-            self.0.reserve_exact(1);
-            self.0.push(limit);
+            let mut all = std::mem::take(&mut self.0).into_vec();
+            all.reserve_exact(1);
+            all.push(limit);
+            self.0 = all.into();
             return true;
         };
         if limit.at_ms < known.at_ms || *known == limit {

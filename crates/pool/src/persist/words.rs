@@ -195,7 +195,7 @@ impl<'de, N: Name> de::DeserializeSeed<'de> for Named<N> {
 /// A bucket has one or two entries in each of its maps. A `BTreeMap` takes room for eleven at once,
 /// which for 50,000 buckets is the difference between 60 and 300 MB.
 #[derive(Clone, PartialEq)]
-pub(crate) struct Small<K, V>(Vec<(K, V)>);
+pub(crate) struct Small<K, V>(Box<[(K, V)]>);
 
 impl<K: Name, V> Small<K, V> {
     /// How many entries there are.
@@ -225,7 +225,7 @@ impl<K: Name, V> Small<K, V> {
     pub(crate) fn insert(&mut self, name: K, value: V) {
         match self.place(name.text()) {
             Ok(at) => self.0[at].1 = value,
-            Err(at) => self.0.insert(at, (name, value)),
+            Err(at) => self.insert_at(at, (name, value)),
         }
     }
 
@@ -237,7 +237,7 @@ impl<K: Name, V> Small<K, V> {
         let at = match self.place(name) {
             Ok(at) => at,
             Err(at) => {
-                self.0.insert(at, (K::read(name), V::default()));
+                self.insert_at(at, (K::read(name), V::default()));
                 at
             }
         };
@@ -246,12 +246,13 @@ impl<K: Name, V> Small<K, V> {
 
     /// Takes an entry out.
     pub(crate) fn remove(&mut self, name: &str) -> Option<V> {
-        self.place(name).ok().map(|at| self.0.remove(at).1)
+        let at = self.place(name).ok()?;
+        Some(self.change(|entries| entries.remove(at)).1)
     }
 
     /// Keeps the entries for which `keep` says so.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
-        self.0.retain_mut(|(name, value)| keep(name, value));
+        self.change(|entries| entries.retain_mut(|(name, value)| keep(name, value)));
     }
 
     /// All entries, sorted by name.
@@ -262,6 +263,21 @@ impl<K: Name, V> Small<K, V> {
     /// All entries, to be changed.
     pub(crate) fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = (&K, &mut V)> {
         self.0.iter_mut().map(|(name, value)| (&*name, value))
+    }
+
+    fn insert_at(&mut self, at: usize, entry: (K, V)) {
+        self.change(|entries| {
+            entries.reserve_exact(1);
+            entries.insert(at, entry);
+        });
+    }
+
+    /// Takes no more room than there are entries, before and after.
+    fn change<T>(&mut self, change: impl FnOnce(&mut Vec<(K, V)>) -> T) -> T {
+        let mut entries = std::mem::take(&mut self.0).into_vec();
+        let changed = change(&mut entries);
+        self.0 = entries.into_boxed_slice();
+        changed
     }
 
     fn place(&self, name: &str) -> Result<usize, usize> {
@@ -278,7 +294,7 @@ impl<T: Vocabulary, V> Small<Word<T>, V> {
 
 impl<K, V> Default for Small<K, V> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self(Box::default())
     }
 }
 
@@ -319,9 +335,7 @@ impl<'de, K: Name, V: Deserialize<'de>> Deserialize<'de> for Small<K, V> {
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut out = Small::default();
                 while let Some(name) = map.next_key_seed(Named::<K>(std::marker::PhantomData))? {
-                    let value = map.next_value()?;
-                    out.0.reserve_exact(1);
-                    out.insert(name, value);
+                    out.insert(name, map.next_value()?);
                 }
                 Ok(out)
             }

@@ -2,28 +2,27 @@
 //!
 //! No locks, no clock: every method is told what time it is.
 
+mod day;
+mod setback;
+
 use std::sync::Arc;
 
-use keywheel_core::{Cause, Dimension, Effect, Fingerprint, LimitSeen, Scope, Wait};
+use keywheel_core::Fingerprint;
 
+pub(crate) use self::day::{Day, Explored};
 use super::{
-    boundary::{Boundary, LONGEST_DAY_MS, NO_BOUNDARY},
+    boundary::Boundary,
     keys::{Key, Project},
 };
 use crate::{
-    Refusal, Source,
-    cooldown::{self, Cooldown, FOREVER, Facts, Trouble, Turns},
+    cooldown::{Cooldown, Trouble},
     limits::{Effective, Learned, Limits},
-    reset::{DaySpan, Strategies},
-    window::{Amount, NOW, Window, fits},
+    reset::DaySpan,
+    window::{Amount, NOW, Window},
 };
 
 /// While the rate limit is unknown: how many calls may be in flight at first.
 pub(crate) const FIRST_CAP: u32 = 2;
-
-/// A clock that goes back this little over a reset does not bring the old day back: its counts are gone, and
-/// those of the new day are true.
-const BACK_MS: i64 = 3_600_000;
 
 /// What an ask needs of a bucket.
 #[derive(Debug, Clone, Copy)]
@@ -52,37 +51,7 @@ pub(crate) enum Place {
     Out,
 }
 
-/// A counted day.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Day {
-    pub(crate) span: DaySpan,
-    /// The span is the bucket's own, from a stated wait.
-    pub(crate) own_span: bool,
-    pub(crate) own: Amount,
-    pub(crate) others: Amount,
-    pub(crate) explored: Explored,
-}
-
-impl Day {
-    pub(crate) const fn used(&self) -> Amount {
-        self.own.plus(self.others)
-    }
-}
-
-/// Whether the day's one request beyond what is believed was spent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Explored {
-    /// Not yet.
-    No,
-    /// This pool wants it and waits for the state file's word.
-    Claimed,
-    /// By this pool, or not needed any more: a refusal answered the question.
-    Ours,
-    /// By another process.
-    Others,
-}
-
-/// One quota project for one model.
+/// One quota project for one model. Small, since there may be 50,000 of them.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     pub(crate) project: Arc<Project>,
@@ -91,15 +60,13 @@ pub(crate) struct Bucket {
     next_key: u32,
     /// How many of the keys are in use, and until when the quota project is out: as of the last
     /// [`look_at_keys`](Self::look_at_keys), so that a call has no pointers to follow.
-    alive: u32,
+    alive: u16,
     pub(crate) project_until_ms: i64,
     /// Which lane it stands in: 0 for free, 1 for paid. Changes only when the roster is taken over.
-    pub(crate) lane: usize,
+    pub(crate) lane: u8,
     pub(crate) place: Place,
     pub(crate) in_ring: bool,
     pub(crate) dirty: bool,
-    /// When it was cleared, if since the state file was last told.
-    pub(crate) cleared_ms: Option<i64>,
     /// As the state file knows it: raised by every clear, whoever cleared.
     pub(crate) generation: u64,
     /// How often it was cleared since this pool began: what was leased before the last clear is old news.
@@ -121,9 +88,17 @@ pub(crate) struct Bucket {
     /// The latest end among the cooldowns that concern every request.
     hold_until_ms: i64,
     trouble: Option<Box<Trouble>>,
-    pub(crate) boundary: Option<Box<Boundary>>,
+    rare: Option<Box<Rare>>,
     /// Added to the end of a day that is full by count, so that not everybody wakes at midnight sharp.
     jitter_ms: u16,
+}
+
+/// What most buckets never have.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Rare {
+    boundary: Option<Boundary>,
+    /// When it was cleared, if since the state file was last told.
+    cleared_ms: Option<i64>,
 }
 
 impl Bucket {
@@ -141,7 +116,6 @@ impl Bucket {
             place: Place::Out,
             in_ring: false,
             dirty: false,
-            cleared_ms: None,
             generation: 0,
             clears: 0,
             clear_told: false,
@@ -156,7 +130,7 @@ impl Bucket {
             cooldowns: Vec::new(),
             hold_until_ms: NOW,
             trouble: None,
-            boundary: None,
+            rare: None,
             jitter_ms,
         }
     }
@@ -164,22 +138,12 @@ impl Bucket {
     /// Takes over which keys are in use, and whether the quota project is.
     pub(crate) fn look_at_keys(&mut self, now_ms: i64) {
         let alive = self.keys.iter().filter(|key| !key.is_quarantined()).count();
-        self.alive = u32::try_from(alive).unwrap_or(u32::MAX);
+        self.alive = u16::try_from(alive).unwrap_or(u16::MAX);
         self.project_until_ms = self.project.until_ms(now_ms);
     }
 
     pub(crate) const fn is_alive(&self) -> bool {
         self.alive > 0
-    }
-
-    /// Lets the window and the day move on to `now_ms`. `span` is the pool's day now.
-    #[inline]
-    pub(crate) fn advance(&mut self, now_ms: i64, span: &DaySpan) {
-        self.window.expire(now_ms);
-        let DaySpan { from_ms, end_ms, .. } = self.day.span;
-        if now_ms >= end_ms || now_ms < from_ms.saturating_sub(BACK_MS) {
-            self.turn_day(now_ms, *span);
-        }
     }
 
     /// When `need` can be served, as far as the bucket is concerned: [`NOW`], a moment after `now_ms`, or
@@ -286,235 +250,15 @@ impl Bucket {
         }
     }
 
-    /// The day's exploratory request was served: what stood against it is not true any more.
-    pub(crate) fn disprove(&mut self, set: &Limits, now_ms: i64) {
-        for dimension in Dimension::ALL {
-            let full = match dimension {
-                Dimension::Rpd => self.day.used().requests > self.limits.rpd,
-                Dimension::Tpd => self.day.used().tokens > self.limits.tpd,
-                Dimension::Rpm => self.window.used().requests > self.limits.rpm,
-                Dimension::Tpm => self.window.used().tokens > self.limits.tpm,
-                Dimension::Ipm => false,
-            };
-            if full
-                || self
-                    .cooldowns
-                    .iter()
-                    .any(|known| known.is_active(now_ms) && stands_for(known.cause, dimension))
-            {
-                self.learned.lift(dimension, now_ms);
-            }
-        }
-        self.clear(set, now_ms);
-    }
-
-    /// Forgets what holds it back. Raises the generation: what is in flight cannot bring it back.
-    pub(crate) fn clear(&mut self, set: &Limits, now_ms: i64) {
-        self.generation = self.generation.saturating_add(1);
-        self.clears = self.clears.wrapping_add(1);
-        self.cleared_ms = Some(now_ms);
-        self.cooldowns.clear();
-        self.trouble = None;
-        // A day that is full by a learned limit would stay out in spite of the clear.
-        if self.day.used().requests >= self.limits.rpd {
-            self.learned.lift(Dimension::Rpd, now_ms);
-        }
-        if self.day.used().tokens >= self.limits.tpd {
-            self.learned.lift(Dimension::Tpd, now_ms);
-        }
-        self.refresh(set);
-    }
-
-    /// Takes one cooldown back. What else holds it back stays, and is told to the state file anew.
-    pub(crate) fn withdraw(&mut self, cause: Cause, set: &Limits, now_ms: i64) -> bool {
-        let Some(place) = self.cooldowns.iter().position(|known| known.cause == cause) else {
-            return false;
-        };
-        self.cooldowns.remove(place);
-        self.cooldowns.iter_mut().for_each(|known| known.unsaved = true);
-        self.generation = self.generation.saturating_add(1);
-        self.cleared_ms = Some(now_ms);
-        self.trouble = None;
-        self.refresh(set);
-        true
-    }
-
-    /// True when a clear would change something.
-    pub(crate) fn can_be_cleared(&self, now_ms: i64) -> bool {
-        self.cooldowns.iter().any(|known| known.is_active(now_ms))
-            || self.day_is_full(Amount::new(1, 0))
-    }
-
     /// It could not serve when last looked at.
     pub(crate) fn has_stopped(&self) -> bool {
         self.place != Place::Ready
     }
 
-    /// Learns what a reply named.
-    pub(crate) fn learn(&mut self, seen: &[LimitSeen], set: &Limits, now_ms: i64) {
-        for limit in seen {
-            self.learned.learn(limit, now_ms);
-        }
-        if !seen.is_empty() {
-            self.refresh(set);
-        }
-    }
-
-    /// Takes the effects of a refusal that concern this bucket. `sent_ms` is when the request was sent; `now`
-    /// is the moment, the strategies and the user's limits.
-    pub(crate) fn refuse(
-        &mut self,
-        refusal: &Refusal,
-        sent_ms: i64,
-        jitter_ms: i64,
-        now: (i64, &Strategies, &Limits),
-    ) {
-        let of_scope = |scope| refusal.effects.iter().any(|effect| effect.scope == scope);
-        // A tool's limit says nothing about the model's.
-        let only_tools = of_scope(Scope::Tool) && !of_scope(Scope::Bucket);
-        let limits = if only_tools { &[] } else { refusal.limits.as_slice() };
-        let (now_ms, strategies, set) = now;
-        self.learn(limits, set, now_ms);
-        let spent = |dimension, used| {
-            limits
-                .iter()
-                .any(|seen| seen.dimension == dimension && seen.value > 0 && used >= seen.value)
-        };
-        let used = self.day.used();
-        let facts = Facts {
-            now_ms,
-            sent_ms,
-            named_quota: refusal.named_quota,
-            day: self.day.span,
-            day_is_spent: used.requests >= self.limits.rpd
-                || used.tokens >= self.limits.tpd
-                || spent(Dimension::Rpd, used.requests)
-                || spent(Dimension::Tpd, used.tokens),
-            jitter_ms,
-            strategies,
-        };
-        let pools_day = strategies.day(now_ms);
-        let mut trouble = self.trouble.take().unwrap_or_default();
-        for effect in refusal.effects.iter().filter(|effect| concerns_bucket(effect)) {
-            let current = self.cooldowns.iter().find(|known| known.cause == effect.cause);
-            // A guess says nothing that a cooldown of any cause does not say already.
-            let guess = matches!(effect.wait, Wait::Ladder);
-            let younger = |known: &Cooldown| !known.only_tools() && sent_ms <= known.since_ms;
-            if guess
-                && self.cooldowns.iter().any(|known| younger(known) && known.since_ms <= now_ms)
-            {
-                continue;
-            }
-            let Some(decided) = cooldown::decide(effect, current, &mut trouble, &facts) else {
-                continue;
-            };
-            match decided.turns {
-                Turns::AsKnown => {}
-                Turns::At(turns_at_ms) => {
-                    self.set_boundary(Boundary { turns_at_ms, stated_ms: now_ms }, &pools_day);
-                }
-                Turns::WithThePool if self.has_boundary() => {
-                    let given_up = Boundary { turns_at_ms: NO_BOUNDARY, stated_ms: now_ms };
-                    self.set_boundary(given_up, &pools_day);
-                }
-                Turns::WithThePool => {}
-            }
-            let certain = decided.cooldown.source != Source::Guessed;
-            if certain && (effect.cause.is_per_day() || decided.cooldown.until_ms == FOREVER) {
-                // Today's question is answered: asking again is for another day.
-                self.day.explored = Explored::Ours;
-            }
-            self.put_cooldown(decided.cooldown);
-        }
-        if of_scope(Scope::Bucket) {
-            self.cap = FIRST_CAP;
-        }
-        self.trouble = (*trouble != Trouble::default()).then_some(trouble);
-        self.refresh(set);
-    }
-
-    /// Sets a cooldown in place of any other for the same cause, unless that one holds for longer.
-    pub(crate) fn put_cooldown(&mut self, cooldown: Cooldown) {
-        cooldown::put(&mut self.cooldowns, cooldown);
-        self.refresh_hold();
-    }
-
-    /// Remembers a guess from the state file, so that the next one steps on from it.
-    pub(crate) fn resume_ladder(&mut self, cooldown: &Cooldown) {
-        if cooldown.step == 0 {
-            return;
-        }
-        let trouble = self.trouble.get_or_insert_default();
-        if trouble.guess_until_ms < cooldown.until_ms {
-            trouble.step = cooldown.step;
-            trouble.guess_until_ms = cooldown.until_ms;
-            trouble.failed_ms = trouble.failed_ms.max(cooldown.since_ms);
-        }
-    }
-
-    /// Somebody cleared it: the ladder starts at its foot.
-    pub(crate) fn forget_trouble(&mut self) {
-        self.trouble = None;
-    }
-
-    /// The bucket's day turns at a moment of its own from now on, or with the pool's day again. Counts stay:
-    /// they are of the day that ends then.
-    pub(crate) fn set_boundary(&mut self, boundary: Boundary, pools_day: &DaySpan) {
-        self.day.own_span = !boundary.is_given_up();
-        self.day.span = if boundary.is_given_up() {
-            *pools_day
-        } else {
-            DaySpan::ending_at(boundary.turns_at_ms, boundary.stated_ms)
-        };
-        self.boundary = Some(Box::new(boundary));
-    }
-
-    fn has_boundary(&self) -> bool {
-        self.boundary.as_deref().is_some_and(|boundary| !boundary.is_given_up())
-    }
-
-    /// The clock went back: nothing lasts longer than it was meant to.
-    pub(crate) fn rewind(&mut self, now_ms: i64, strategies: &Strategies, set: &Limits) {
-        self.window.rewind(now_ms);
-        // A boundary that was stated by a clock well ahead is off by as much.
-        if self.boundary.as_deref().is_some_and(|boundary| {
-            boundary.stated_ms > now_ms.saturating_add(BACK_MS)
-                || boundary.turns_at_ms > now_ms.saturating_add(LONGEST_DAY_MS)
-        }) {
-            self.boundary = None;
-            if self.day.own_span {
-                self.day.own_span = false;
-                self.day.span = strategies.day(now_ms);
-            }
-        }
-        self.look_at_keys(now_ms);
-        for known in &mut self.cooldowns {
-            *known = cooldown::rewound(known, now_ms, strategies);
-        }
-        self.learned.rewind(now_ms);
-        if let Some(trouble) = &mut self.trouble {
-            trouble.rewind(now_ms);
-        }
-        self.refresh(set);
-    }
-
-    /// Why it cannot serve `need` now, and how that is known. For explanations.
-    pub(crate) fn reason(&self, need: &Need<'_>, now_ms: i64) -> (Option<Cause>, Source) {
-        let held = self
-            .cooldowns
-            .iter()
-            .filter(|known| known.is_active(now_ms) && (need.tools || !known.only_tools()))
-            .max_by_key(|known| known.until_ms);
-        let own_until_ms = held.map_or(now_ms, |known| known.until_ms);
-        if self.project_until_ms > own_until_ms
-            && let Some((cause, source)) = self.project.out_for()
-        {
-            return (Some(cause), source);
-        }
-        match held {
-            Some(known) => (Some(known.cause), known.source),
-            None => (None, Source::Counted),
-        }
+    /// When it was cleared, if nobody took that to the state file yet.
+    pub(crate) fn take_cleared(&mut self) -> Option<i64> {
+        self.rare.as_ref()?;
+        self.change_rare(|rare| rare.cleared_ms.take())
     }
 
     /// Brings what is derived up to date after limits or cooldowns changed.
@@ -523,46 +267,11 @@ impl Bucket {
         self.refresh_hold();
     }
 
-    #[inline]
-    pub(crate) fn day_is_full(&self, need: Amount) -> bool {
-        if self.limits.day_is_unknown() {
-            return false;
-        }
-        let used = self.day.used().plus(self.held);
-        !fits(used.requests, need.requests, self.limits.rpd)
-            || !fits(used.tokens, need.tokens.max(1), self.limits.tpd)
-    }
-
-    fn refresh_hold(&mut self) {
-        let concern_all = self.cooldowns.iter().filter(|known| !known.only_tools());
-        self.hold_until_ms = concern_all.map(|known| known.until_ms).max().unwrap_or(NOW);
-    }
-
-    fn tools_until_ms(&self) -> i64 {
-        let tools = self.cooldowns.iter().find(|known| known.only_tools());
-        tools.map_or(NOW, |known| known.until_ms)
-    }
-
-    fn turn_day(&mut self, now_ms: i64, span: DaySpan) {
-        let own_span = self.has_boundary();
-        let span = match self.boundary.as_deref() {
-            Some(boundary) if own_span => boundary.day(now_ms),
-            _ => span,
-        };
-        if span.from_ms == self.day.span.from_ms && span.date == self.day.span.date {
-            self.day.span = span;
-            return;
-        }
-        let same = |day: &Day| day.span.end_ms == span.end_ms && day.span.date == span.date;
-        let returns = self.day_before.take().filter(|day| same(day));
-        let (own, others) = (Amount::default(), Amount::default());
-        let fresh = Day { span, own_span, own, others, explored: Explored::No };
-        let ended = std::mem::replace(&mut self.day, returns.map_or(fresh, |day| *day));
-        // What a clock that was ahead counted for tomorrow is not tomorrow's.
-        let is_over = ended.span.end_ms <= self.day.span.end_ms;
-        if is_over && (ended.used() != Amount::default() || ended.explored != Explored::No) {
-            self.day_before = Some(Box::new(ended));
-        }
+    fn change_rare<T>(&mut self, change: impl FnOnce(&mut Rare) -> T) -> T {
+        let mut rare = self.rare.take().unwrap_or_default();
+        let changed = change(&mut rare);
+        self.rare = (*rare != Rare::default()).then_some(rare);
+        changed
     }
 }
 
@@ -575,18 +284,4 @@ pub(crate) struct Sent {
 
 fn is_welcome(key: &Key, exclude: &[Fingerprint]) -> bool {
     exclude.is_empty() || !exclude.contains(&key.key.fingerprint())
-}
-
-fn concerns_bucket(effect: &Effect) -> bool {
-    matches!(effect.scope, Scope::Bucket | Scope::Tool)
-}
-
-const fn stands_for(cause: Cause, dimension: Dimension) -> bool {
-    matches!(
-        (cause, dimension),
-        (Cause::PerDayRequests, Dimension::Rpd)
-            | (Cause::PerDayTokens, Dimension::Tpd)
-            | (Cause::PerMinuteRequests, Dimension::Rpm)
-            | (Cause::PerMinuteTokens, Dimension::Tpm)
-    )
 }

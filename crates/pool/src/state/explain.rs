@@ -114,7 +114,7 @@ impl Model {
 
 fn may_use(bucket: &Bucket, ask: &Ask) -> bool {
     !bucket.keys.is_empty()
-        && bucket.lane <= usize::from(ask.allow_paid)
+        && bucket.lane <= u8::from(ask.allow_paid)
         && ask.affinity.as_ref().is_none_or(|name| *name == bucket.project.name)
 }
 

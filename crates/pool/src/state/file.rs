@@ -128,7 +128,7 @@ impl Shared for State {
 }
 
 fn change_of(bucket: &mut Bucket, now_ms: i64) -> BucketChange {
-    let cleared = bucket.cleared_ms.take().map(At);
+    let cleared = bucket.take_cleared().map(At);
     bucket.clear_told |= cleared.is_some();
     let active = bucket.cooldowns.iter_mut().filter(|known| known.is_active(now_ms));
     let cooldowns = active.map(told).collect();
@@ -158,7 +158,7 @@ fn change_of(bucket: &mut Bucket, now_ms: i64) -> BucketChange {
         }),
         minute: minute.collect(),
         limits: limits.collect(),
-        boundary: bucket.boundary.as_deref().map(|own| Boundary {
+        boundary: bucket.boundary().map(|own| Boundary {
             turns_at: At(own.turns_at_ms),
             at: At(own.stated_ms),
             ..Boundary::default()
@@ -188,7 +188,7 @@ fn read_bucket(model: &mut Model, index: u32, entry: &BucketEntry, writer: &str,
     let (set, span) = (model.set, *model.day());
     let bucket = &mut model.buckets[index as usize];
     if let Some(stated) = &entry.boundary
-        && bucket.boundary.as_deref().is_none_or(|own| own.stated_ms < stated.at.ms())
+        && bucket.boundary().is_none_or(|own| own.stated_ms < stated.at.ms())
         && stated.turns_at.ms().saturating_sub(now_ms) <= LONGEST_DAY_MS
     {
         let (turns_at_ms, stated_ms) = (stated.turns_at.ms(), stated.at.ms());

@@ -155,7 +155,7 @@ impl Model {
             let bucket = &mut self.buckets[index as usize];
             bucket.project = Arc::clone(project);
             bucket.keys = Arc::clone(keys);
-            bucket.lane = usize::from(project.is_paid());
+            bucket.lane = u8::from(project.is_paid());
             bucket.look_at_keys(now_ms);
         }
         let turns = std::mem::take(&mut self.lanes).map(|lane| lane.ring);
@@ -173,7 +173,7 @@ impl Model {
         for Member { project, .. } in members {
             let index = self.places[&project.name];
             let bucket = &self.buckets[index as usize];
-            let lane = bucket.lane;
+            let lane = usize::from(bucket.lane);
             if rules.selection == Selection::Failover && (chosen[lane] || !bucket.is_alive()) {
                 continue;
             }
@@ -420,7 +420,7 @@ impl Model {
     /// Puts the bucket where it belongs now.
     pub(crate) fn place(&mut self, index: u32, now_ms: i64, rules: &Rules) {
         let bucket = &mut self.buckets[index as usize];
-        let lane = &mut self.lanes[bucket.lane];
+        let lane = &mut self.lanes[usize::from(bucket.lane)];
         if !bucket.is_alive() {
             return lane.put(bucket, index, Place::Out);
         }
@@ -455,7 +455,7 @@ impl Model {
     fn find_owner(&mut self, name: &str, need: &Need<'_>, now_ms: i64) -> Result<Found, NotNow> {
         let Some(index) = self.find_bucket(name) else { return Err(NotNow::NEVER) };
         let bucket = &mut self.buckets[index as usize];
-        let lane = bucket.lane;
+        let lane = usize::from(bucket.lane);
         if lane == 1 && !need.paid || !bucket.has_key(need.exclude) {
             return Err(NotNow::NEVER);
         }
