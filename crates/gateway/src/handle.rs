@@ -13,7 +13,6 @@ mod degraded;
 mod inward;
 mod outward;
 mod pages;
-mod peek;
 mod record;
 
 use std::{net::SocketAddr, sync::Arc};
@@ -23,7 +22,6 @@ use hyper::body::Incoming;
 
 pub(crate) use self::{
     degraded::Form,
-    peek::Peek,
     record::{End, Record},
 };
 use crate::{

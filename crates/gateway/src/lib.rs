@@ -26,7 +26,6 @@ pub use self::{
     config::{Config, Cors, Limits, Queue, Settings},
     gateway::{Gateway, Running, StartError},
     project::{DEFAULT_PROJECT, Project, Projects, Unbounded},
-    refusal::{AsItCame, Reason, Refusal},
     reload::{ReloadError, Reloaded},
     route::Dialect,
     token::{NoRandomness, Token, TokenHash},

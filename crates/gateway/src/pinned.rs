@@ -4,18 +4,20 @@
 //! `affinity.rs` is the place for the owners of each: what made it, kept on disk before the answer goes out, and lists
 //! that walk over all quota projects. [`owner`] is where it would be asked.
 
+use keywheel::sketch::Sketch;
+
 use crate::{
     gateway::{App, Current},
-    handle::{Asked, Peek},
+    handle::Asked,
     refusal::{Reason, Refusal},
 };
 
 /// The one quota project that can do it. `None`: any.
-pub(crate) fn owner(app: &App, now: &Current, asked: &Asked, peek: &Peek) -> Option<String> {
+pub(crate) fn owner(app: &App, now: &Current, asked: &Asked, sketch: &Sketch) -> Option<String> {
     if let Some(begun) = &asked.begun {
         return Some(begun.owner.clone());
     }
-    if !asked.route.is_stateful() && peek.names.is_empty() {
+    if !asked.route.is_stateful() && sketch.names.is_empty() {
         return None;
     }
     now.settings

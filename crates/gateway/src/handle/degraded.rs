@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use chrono::SecondsFormat;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use keywheel::sketch::Sketch;
 use serde_json::{Value, json};
 
 use super::{End, Record};
@@ -62,6 +63,14 @@ pub(super) fn answer(
 }
 
 impl Form {
+    /// What the body says of the answer's form.
+    pub(super) fn is_asked_by(&mut self, sketch: &Sketch) {
+        if let Self::Chat { model, stream } = self {
+            *model = sketch.model.clone().unwrap_or_default();
+            *stream = sketch.stream;
+        }
+    }
+
     /// The content type, and the body.
     fn body(&self, text: &str, now: i64) -> (&'static str, String) {
         const JSON: &str = "application/json; charset=UTF-8";

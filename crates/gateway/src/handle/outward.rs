@@ -55,6 +55,7 @@ pub(super) async fn ask(
     let limits = &now.settings.limits;
     let most = if asked.route.is_upload { limits.upload } else { limits.body };
     let body = inward::take(app, body, most).await?;
+    let has_body = !body.is_empty();
     let call = Call {
         method: asked.route.method.clone(),
         path: asked.route.call_path(&now.settings.api_version),
@@ -70,6 +71,12 @@ pub(super) async fn ask(
         tracing::error!(%error, "a body cannot be read again");
         Refusal::new(Reason::Internal, "the gateway lost the request's body").scope("gateway")
     })?;
+    let names_model = matches!(route.kind, Kind::Chat | Kind::Embeddings | Kind::Interactions);
+    // Servers that read more than JSON may find a model in it that is not seen here.
+    if names_model && has_body && !sketch.is_json {
+        let told = "the body is no JSON, so nobody can tell which model it asks";
+        return Err(Refusal::new(Reason::BadBody, told));
+    }
     let model = route.model.as_deref().or(sketch.model.as_deref()).map(bare);
     if let Some(model) = model {
         allowed(project, model)?;

@@ -16,6 +16,7 @@ pub(crate) const MODEL: &str = "gemini-3.5-flash-lite";
 pub(crate) const TRIAGE: &str = "triage-token-EXAMPLE-1";
 pub(crate) const BATCH: &str = "batch-token-EXAMPLE-22";
 
+#[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) sim: SimConfig,
     pub(crate) text: String,
@@ -106,6 +107,7 @@ pub(crate) fn sim(keys: usize) -> SimConfig {
     config
 }
 
+#[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) sim: SimServer,
     pub(crate) running: Running,

@@ -1,0 +1,83 @@
+//! Paths that mean one thing to us and another to somebody on the way.
+
+mod common;
+
+use common::{Setup, upstream::Upstream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+/// The status of a request written by hand, so that no client tidies its target.
+async fn status(served: &common::Served, target: &str) -> u16 {
+    let mut stream = TcpStream::connect(served.running.address()).await.unwrap();
+    let head = format!(
+        "POST {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+         content-length: 2\r\n\r\n{{}}"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer.get(9..12).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{answer}"))
+}
+
+#[tokio::test]
+async fn a_path_that_leads_elsewhere_is_refused_and_nothing_is_sent() {
+    let upstream = Upstream::answering("application/json", "{}").await;
+    let served = Setup::default().start_before(&upstream.url()).await;
+    for target in [
+        "/v1beta/models/../files",
+        "/v1beta/models/%2e%2e/files",
+        "/v1beta/models/./x:generateContent",
+        "/v1beta/models/x%2fy:generateContent",
+        "/v1beta/models/x%252fy:generateContent",
+        "/v1beta/models/x\\y:generateContent",
+        "/v1beta/models/x%5cy:generateContent",
+        "//v1beta/models/x:generateContent",
+        "/v1beta//models/x:generateContent",
+        "/@evil.example/v1beta/models/x:generateContent",
+        "/v1beta/models/x@evil.example:generateContent",
+        "/v1beta/models/x%00:generateContent",
+        "/v1beta/models/x%0d%0ahost:%20evil:generateContent",
+        "http://evil.example/v1beta/models/x:generateContent",
+        "https://generativelanguage.googleapis.com/v1beta/models/x:generateContent",
+        "/",
+        "*",
+    ] {
+        let status = status(&served, target).await;
+        assert!((400..500).contains(&status), "{target}: {status}");
+    }
+    assert!(upstream.requests().is_empty(), "{:?}", upstream.requests());
+}
+
+/// Some HTTP clients escape the colon.
+#[tokio::test]
+async fn an_escaped_colon_is_a_colon() {
+    let upstream = Upstream::answering("application/json", r#"{"candidates":[{}]}"#).await;
+    let served = Setup::default().start_before(&upstream.url()).await;
+    for target in [
+        "/v1beta/models/x:generateContent",
+        "/v1beta/models/x%3AgenerateContent",
+        "/v1beta/models/x%3agenerateContent/",
+        "/models/x:generateContent",
+    ] {
+        assert_eq!(status(&served, target).await, 200, "{target}");
+    }
+    for request in upstream.requests() {
+        assert!(request.starts_with("POST /v1beta/models/x:generateContent HTTP/1.1"), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn each_version_of_the_api_keeps_its_own() {
+    let upstream = Upstream::answering("application/json", r#"{"candidates":[{}]}"#).await;
+    let served = Setup::default().start_before(&upstream.url()).await;
+    for version in ["v1", "v1beta", "v1alpha"] {
+        let target = format!("/{version}/models/x:generateContent?alt=json&x=a%20b");
+        assert_eq!(status(&served, &target).await, 200);
+        let seen = upstream.requests().pop().unwrap();
+        let line = seen.lines().next().unwrap().to_owned();
+        assert!(line.starts_with(&format!("POST /{version}/models/x:generateContent?")), "{line}");
+        assert!(line.contains("alt=json") && (line.contains("x=a%20b") || line.contains("x=a+b")));
+    }
+}

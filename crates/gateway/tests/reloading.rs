@@ -1,0 +1,146 @@
+//! New settings for a gateway that runs, under load.
+
+mod common;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use common::{BATCH, TRIAGE, upstream::Upstream};
+use http::StatusCode;
+use keywheel::SystemClock;
+use keywheel_gateway::{Config, Gateway, Running, TokenHash};
+use keywheel_sim::SimServer;
+
+struct Kept {
+    folder: tempfile::TempDir,
+    url: String,
+}
+
+impl Kept {
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("keywheel.toml")
+    }
+
+    /// Writes the file as editors do: aside, and into place.
+    fn write(&self, projects: &str, keys: &[usize]) {
+        let folder = self.folder.path();
+        let keys: String = keys.iter().map(|key| common::key(*key) + "\n").collect();
+        replace(&folder.join("keys.txt"), &keys);
+        let text = format!(
+            "state = \"pool.json\"\nwatch = \"50ms\"\n[upstream]\nbase_url = \"{}\"\n\
+             [keys]\nfile = \"keys.txt\"\n[ledger]\npath = \"ledger.db\"\n{projects}",
+            self.url
+        );
+        replace(&self.path(), &text);
+    }
+
+    async fn start(&self) -> Running {
+        let mut config = Config::from_file(self.path()).unwrap();
+        config.settings.listen = ([127, 0, 0, 1], 0).into();
+        Gateway::start_at(config, Arc::new(SystemClock)).await.unwrap()
+    }
+}
+
+fn replace(path: &Path, text: &str) {
+    let aside = path.with_extension("new");
+    fs::write(&aside, text).unwrap();
+    fs::rename(aside, path).unwrap();
+}
+
+fn project(name: &str, token: &str) -> String {
+    format!("[projects.{name}]\ntoken_sha256 = \"{}\"\n", TokenHash::of(token))
+}
+
+async fn status(running: &Running, client: &reqwest::Client, token: &str) -> StatusCode {
+    let path = format!("/v1beta/models/{}:generateContent", common::MODEL);
+    let ask = client
+        .post(format!("http://{}{path}", running.address()))
+        .header("x-goog-api-key", token)
+        .body(common::prompt("hi").to_string());
+    let answer = ask.send().await.unwrap();
+    let status = answer.status();
+    answer.bytes().await.unwrap();
+    status
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn projects_tokens_and_keys_change_under_load_and_nobody_else_notices() {
+    let sim = SimServer::start(common::sim(3), Arc::new(SystemClock)).await.unwrap();
+    let kept = Kept { folder: tempfile::tempdir().unwrap(), url: sim.base_url() };
+    kept.write(&project("triage", TRIAGE), &[1, 2]);
+    let running = Arc::new(kept.start().await);
+    let over = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let (running, over) = (Arc::clone(&running), Arc::clone(&over));
+            tokio::spawn(async move {
+                let client = reqwest::Client::new();
+                let mut asked = 0_u64;
+                while !over.load(Ordering::Relaxed) {
+                    assert_eq!(status(&running, &client, TRIAGE).await, StatusCode::OK);
+                    asked += 1;
+                }
+                asked
+            })
+        })
+        .collect();
+    let client = reqwest::Client::new();
+    assert_eq!(status(&running, &client, BATCH).await, StatusCode::UNAUTHORIZED);
+    // By hand: another project, one key more, one less.
+    kept.write(&(project("triage", TRIAGE) + &project("batch", BATCH)), &[2, 3]);
+    let report = running.reload().await.unwrap();
+    assert_eq!(report.projects, 2);
+    assert_eq!(status(&running, &client, BATCH).await, StatusCode::OK);
+    assert_eq!(running.gemini().status().keys.len(), 2);
+    // By itself: the project is gone again.
+    kept.write(&project("triage", TRIAGE), &[1, 2, 3]);
+    for _ in 0..400 {
+        if status(&running, &client, BATCH).await == StatusCode::UNAUTHORIZED {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(status(&running, &client, BATCH).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(running.gemini().status().keys.len(), 3);
+    over.store(true, Ordering::Relaxed);
+    for client in clients {
+        assert!(client.await.unwrap() > 0);
+    }
+    running.stop(Duration::from_secs(5)).await;
+    assert!(running.ledger().audit().await.unwrap().is_balanced());
+}
+
+#[tokio::test]
+async fn a_faulty_file_changes_nothing_and_says_where_it_is_at_fault() {
+    let upstream = Upstream::answering("application/json", r#"{"candidates":[{}]}"#).await;
+    let kept = Kept { folder: tempfile::tempdir().unwrap(), url: upstream.url() };
+    kept.write(&project("triage", TRIAGE), &[1]);
+    let running = kept.start().await;
+    replace(&kept.path(), "listen = 5\n[projects.triage]\ntoken_per_day = 1\n");
+    let error = running.reload().await.unwrap_err().to_string();
+    assert!(error.contains("listen") && error.contains("token_per_day"), "{error}");
+    let client = reqwest::Client::new();
+    assert_eq!(status(&running, &client, TRIAGE).await, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_lowered_budget_holds_at_once() {
+    let upstream = Upstream::answering("application/json", r#"{"candidates":[{}]}"#).await;
+    let kept = Kept { folder: tempfile::tempdir().unwrap(), url: upstream.url() };
+    kept.write(&project("triage", TRIAGE), &[1]);
+    let running = kept.start().await;
+    let client = reqwest::Client::new();
+    assert_eq!(status(&running, &client, TRIAGE).await, StatusCode::OK);
+    kept.write(&(project("triage", TRIAGE) + "tokens_per_day = 10\n"), &[1]);
+    running.reload().await.unwrap();
+    assert_eq!(status(&running, &client, TRIAGE).await, StatusCode::BAD_REQUEST);
+    let used = running.ledger().usage("triage").await.unwrap();
+    assert!(used.day.tokens.used() > 10, "what was spent stays spent");
+}

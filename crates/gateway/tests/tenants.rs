@@ -1,0 +1,149 @@
+//! Projects beside each other: whose token opens what, and what of a request never goes upstream.
+
+mod common;
+
+use common::{BATCH, Setup, TRIAGE, upstream::Upstream};
+use http::StatusCode;
+use serde_json::Value;
+
+const OTHERS: [(&str, &str); 4] = [
+    ("x-goog-api-key", TRIAGE),
+    ("authorization", "Bearer triage-token-EXAMPLE-1"),
+    ("authorization", "bearer triage-token-EXAMPLE-1"),
+    ("x-goog-api-key", " triage-token-EXAMPLE-1 "),
+];
+
+async fn reason(answer: reqwest::Response) -> String {
+    let text = answer.text().await.unwrap();
+    let body: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {text}"));
+    body["error"]["details"][0]["reason"].as_str().unwrap_or(&text).to_owned()
+}
+
+/// <https://github.com/BerriAI/litellm/issues/18604>
+#[tokio::test]
+async fn a_token_is_taken_as_header_as_query_and_as_bearer_and_never_goes_upstream() {
+    let upstream = Upstream::answering("application/json", r#"{"candidates":[{}]}"#).await;
+    let served = Setup::with_projects("", "").start_before(&upstream.url()).await;
+    for (name, value) in OTHERS {
+        let answer = served.generate().header(name, value).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK, "{name}");
+    }
+    let path = format!("/v1beta/models/{}:generateContent?key={TRIAGE}", common::MODEL);
+    let answer = served.post(&path, &common::prompt("hi")).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    let requests = upstream.requests();
+    assert_eq!(requests.len(), OTHERS.len() + 1);
+    for request in requests {
+        assert!(!request.contains(TRIAGE), "the gateway's token went upstream");
+        assert_eq!(request.matches("x-goog-api-key: ").count(), 1, "exactly one credential");
+        assert!(!request.to_lowercase().contains("authorization"), "exactly one credential");
+    }
+}
+
+#[tokio::test]
+async fn strangers_and_two_tokens_are_refused_and_cost_nothing() {
+    let served = Setup::with_projects("", "").start().await;
+    let refused = |request: reqwest::RequestBuilder| async {
+        let answer = request.send().await.unwrap();
+        (answer.status(), reason(answer).await)
+    };
+    assert_eq!(refused(served.generate()).await, (StatusCode::UNAUTHORIZED, "NO_TOKEN".to_owned()));
+    let unknown = served.generate().header("x-goog-api-key", "nobody-token-EXAMPLE");
+    assert_eq!(refused(unknown).await, (StatusCode::UNAUTHORIZED, "UNKNOWN_TOKEN".to_owned()));
+    let two = served.generate().header("x-goog-api-key", TRIAGE).bearer_auth(BATCH);
+    assert_eq!(refused(two).await, (StatusCode::BAD_REQUEST, "TWO_CREDENTIALS".to_owned()));
+    let path = format!("/v1beta/models/{}:generateContent?key={BATCH}", common::MODEL);
+    let smuggled = served.post(&path, &common::prompt("hi")).header("x-goog-api-key", TRIAGE);
+    assert_eq!(refused(smuggled).await, (StatusCode::BAD_REQUEST, "TWO_CREDENTIALS".to_owned()));
+    assert_eq!(served.balance().await, (0, 0));
+    assert_eq!(served.running.gemini().counters().attempts, 0, "nobody asked the provider");
+}
+
+#[tokio::test]
+async fn a_token_opens_its_own_project_and_no_other() {
+    let served = Setup::with_projects("", "").start().await;
+    let asked = |project: &str, prefix: bool| {
+        let path = format!("/v1beta/models/{}:generateContent", common::MODEL);
+        let path = if prefix { format!("/p/{project}{path}") } else { path };
+        let request = served.post(&path, &common::prompt("hi")).header("x-goog-api-key", TRIAGE);
+        if prefix { request } else { request.header("x-keywheel-project", project) }
+    };
+    for prefix in [true, false] {
+        let own = asked("triage", prefix).send().await.unwrap();
+        assert_eq!(own.status(), StatusCode::OK);
+        let other = asked("batch", prefix).send().await.unwrap();
+        assert_eq!(other.status(), StatusCode::NOT_FOUND);
+        let other = reason(other).await;
+        // Whether a project exists is not told to who has no token for it.
+        let none = asked("nobody", prefix).send().await.unwrap();
+        assert_eq!((none.status(), reason(none).await), (StatusCode::NOT_FOUND, other));
+    }
+    served.balance().await;
+    let ledger = served.running.ledger();
+    assert!(ledger.usage("triage").await.unwrap().ever.tokens.used() > 0);
+    assert_eq!(ledger.usage("batch").await.unwrap().ever.tokens.used(), 0);
+}
+
+#[tokio::test]
+async fn what_would_act_for_somebody_else_never_goes_upstream() {
+    let upstream = Upstream::answering("application/json", r#"{"candidates":[{}]}"#).await;
+    let served = Setup::with_projects("", "").start_before(&upstream.url()).await;
+    let smuggled = [
+        ("x-http-method-override", "DELETE"),
+        ("x-goog-user-project", "victim"),
+        ("cookie", "session=1"),
+        ("connection", "keep-alive, x-secret"),
+        ("x-secret", "1"),
+        ("x-keywheel-project", "triage"),
+        ("x-forwarded-for", "10.0.0.1"),
+    ];
+    let mut request = served.generate().header("x-goog-api-key", TRIAGE);
+    for (name, value) in smuggled {
+        request = request.header(name, value);
+    }
+    // Whatever else a client says is handed on.
+    let answer = request.header("api-revision", "7").header("x-new", "a").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    let seen = upstream.requests().concat().to_lowercase();
+    for (name, _) in smuggled.iter().filter(|(name, _)| *name != "connection") {
+        assert!(!seen.contains(&format!("\r\n{name}:")), "{name} went upstream");
+    }
+    assert!(seen.contains("\r\napi-revision: 7") && seen.contains("\r\nx-new: a"), "{seen}");
+    assert!(seen.starts_with("post /v1beta/models/"), "{seen}");
+}
+
+#[tokio::test]
+async fn a_model_that_is_not_allowed_is_refused_in_either_dialect() {
+    let served = Setup::with_projects("models = [\"gemini-other\"]", "").start().await;
+    let answer = served.generate().header("x-goog-api-key", TRIAGE).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::FORBIDDEN);
+    assert_eq!(reason(answer).await, "MODEL_NOT_ALLOWED");
+    let body = serde_json::json!({ "model": common::MODEL, "messages": [] });
+    let chat = served.post("/v1beta/openai/chat/completions", &body).bearer_auth(TRIAGE);
+    let answer = chat.send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::FORBIDDEN);
+    let body: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    assert_eq!(body["error"]["code"], "model_not_allowed");
+    assert_eq!(served.balance().await, (0, 0));
+}
+
+#[tokio::test]
+async fn what_cannot_be_bounded_is_refused_to_a_budgeted_project_without_a_fixed_charge() {
+    let upstream = Upstream::answering("application/json", r#"{"name":"operations/1"}"#).await;
+    let budget = "tokens_per_day = 1000000";
+    let batch = format!("{budget}\n[projects.batch.unbounded]\nvideos = 5000\n");
+    let served = Setup::with_projects(budget, &batch).start_before(&upstream.url()).await;
+    let path = "/v1beta/models/veo-3:predictLongRunning";
+    let ask = |token| {
+        let body = serde_json::json!({ "instances": [{ "prompt": "a lighthouse" }] });
+        served.post(path, &body).header("x-goog-api-key", token).send()
+    };
+    let answer = ask(TRIAGE).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(reason(answer).await, "UNBOUNDED_ROUTE");
+    assert!(upstream.requests().is_empty());
+    let answer = ask(BATCH).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK, "{}", answer.text().await.unwrap());
+    answer.bytes().await.unwrap();
+    assert_eq!(served.balance().await, (5_000, 0));
+}
