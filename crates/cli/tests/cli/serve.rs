@@ -169,8 +169,10 @@ fn sigkill_under_load_and_a_restart_lose_nothing_that_was_answered() {
 fn two_gateways_on_one_state_folder_share_quotas_and_budgets() {
     let sim = Sim::new(2, Limits::new().rpd(10));
     let place = anywhere(Place::new()).with_sim(&sim);
-    place
-        .write("keywheel.toml", "[projects.default]\ncalls_per_day = 15\n[queue]\nwait = \"10s\"\n");
+    place.write(
+        "keywheel.toml",
+        "[projects.default]\ncalls_per_day = 15\n[queue]\nwait = \"10s\"\n",
+    );
     let gateways = [Gateway::start(&place), Gateway::start(&place)];
     let running = place.run(&["reload", "--json"]).ends(0).json("reload");
     assert_eq!(running["gateways"].as_array().unwrap().len(), 2);

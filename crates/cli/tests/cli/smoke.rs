@@ -94,3 +94,21 @@ fn what_does_not_wake_ends_with_3() {
     Place::new().run(&["smoke", "gateway.example.com"]).ends(2).complains("https://");
     Place::new().run(&["smoke", "http://127.0.0.1:9", "--every", "soon"]).ends(2).complains("60s");
 }
+
+#[cfg(unix)]
+#[test]
+fn the_script_wakes_the_host_that_it_is_given_and_passes_the_code_on() {
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/smoke.sh");
+    let url = gateway(|_| (200, health("ledger-a", 1)));
+    let run = |host: Option<&str>, ledger: &str| {
+        let mut command = std::process::Command::new("bash");
+        command.arg(&script).args(["--wakes", "1"]).env_remove("DEMO_HOST");
+        command.env("KEYWHEEL", env!("CARGO_BIN_EXE_keywheel")).env("EXPECT_LEDGER", ledger);
+        command.envs(host.map(|host| ("DEMO_HOST", host)));
+        crate::common::Ended::of(command.output().unwrap())
+    };
+    run(Some(&url), "").ends(0).says("--expect-ledger ledger-a");
+    run(Some(&url), "ledger-a").ends(0).says("the same as before");
+    run(Some(&url), "ledger-b").ends(4);
+    run(None, "").ends(2).complains("DEMO_HOST");
+}
