@@ -119,7 +119,7 @@ pub struct Cors {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The largest body, in bytes. Defaults to 2 GiB for uploads and a tenth of a GiB for all else; this is the latter.
+    /// The largest body that is no upload, in bytes. Defaults to 128 MiB.
     pub body: u64,
     /// The largest upload, in bytes. Defaults to 2 GiB.
     pub upload: u64,
@@ -176,6 +176,12 @@ impl Config {
     /// | `GEMINI_BASE_URL` | where requests go |
     ///
     /// There is one project, `default`.
+    ///
+    /// ```no_run
+    /// let config = keywheel_gateway::Config::from_env()?;
+    /// println!("http://{}", config.settings.listen);
+    /// # Ok::<(), keywheel::ConfigErrors>(())
+    /// ```
     ///
     /// # Errors
     /// Everything that is wrong.

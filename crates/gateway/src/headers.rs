@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+#[cfg(test)]
+use http::HeaderName;
+use http::{HeaderMap, HeaderValue, header};
 
 /// What belongs to one connection, or says how long a message is, and so is written anew for the next.
 const HOP_BY_HOP: [&str; 11] = [

@@ -13,6 +13,28 @@ use crate::{route::Kind, token::TokenHash};
 pub const DEFAULT_PROJECT: &str = "default";
 
 /// An app that uses the gateway, and what it may use.
+///
+/// ```
+/// use keywheel_gateway::{Config, Unbounded};
+///
+/// let text = r#"
+///     [projects.triage]
+///     models = ["gemini-3.6-flash", "gemini-3.5-flash-lite"]
+///     unbounded = { images = 2_000 }
+///     [projects.batch]
+/// "#;
+/// let config = Config::parse("keywheel.toml", text, [("", ""); 0])?;
+/// let projects = &config.settings.projects;
+/// let triage = projects.named("triage").unwrap();
+/// assert!(triage.allows("models/gemini-3.6-flash") && !triage.allows("gemini-3-pro"));
+/// assert_eq!(triage.fixed_charges[&Unbounded::Images], 2_000);
+/// assert_eq!(Unbounded::Images.as_str(), "images");
+///
+/// assert!(!config.settings.asks_for_tokens());
+/// assert_eq!(projects.default().unwrap().name.as_str(), "triage", "whoever names none is the first");
+/// assert_eq!(projects.iter().count(), 2);
+/// # Ok::<(), keywheel::ConfigErrors>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Project {
@@ -43,7 +65,7 @@ pub struct Project {
 impl Project {
     /// One of this name without limits and tokens.
     #[must_use]
-    pub const fn new(name: AccountId) -> Self {
+    pub(crate) const fn new(name: AccountId) -> Self {
         Self {
             name,
             tokens: Vec::new(),
@@ -60,7 +82,7 @@ impl Project {
 
     /// What the ledger has to know of it.
     #[must_use]
-    pub fn rules(&self) -> AccountRules {
+    pub(crate) fn rules(&self) -> AccountRules {
         AccountRules { limits: self.limits.clone(), default_max_output: self.default_max_output }
     }
 
@@ -72,7 +94,7 @@ impl Project {
 
     /// The models that may answer instead of `model`, in their order. They are those behind it in the list.
     #[must_use]
-    pub fn instead_of(&self, model: &str) -> &[String] {
+    pub(crate) fn instead_of(&self, model: &str) -> &[String] {
         let place = self.models.iter().position(|own| own == bare(model));
         place.map_or(&[], |place| &self.models[place + 1..])
     }
@@ -146,7 +168,7 @@ pub struct Projects {
 impl Projects {
     /// These, in the order in which a token stands for them.
     #[must_use]
-    pub fn new(projects: impl IntoIterator<Item = Project>) -> Self {
+    pub(crate) fn new(projects: impl IntoIterator<Item = Project>) -> Self {
         let all: Vec<_> = projects.into_iter().map(Arc::new).collect();
         let mut by_token: HashMap<_, Vec<_>> = HashMap::new();
         for (place, project) in all.iter().enumerate() {
@@ -161,7 +183,7 @@ impl Projects {
     }
 
     /// The projects that `token` stands for, the first one first. Empty for an unknown token.
-    pub fn of_token(&self, token: TokenHash) -> impl Iterator<Item = &Arc<Project>> {
+    pub(crate) fn of_token(&self, token: TokenHash) -> impl Iterator<Item = &Arc<Project>> {
         self.by_token.get(&token).into_iter().flatten().map(|place| &self.all[*place])
     }
 

@@ -17,8 +17,7 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// Why a request got no answer, for programs: what stands in a refusal's `reason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Reason {
+pub(crate) enum Reason {
     /// The path or the query is none that is handed on.
     BadPath,
     /// No route of the API has this path, or this method.
@@ -83,7 +82,8 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 30] = [
         Self::BadPath,
         Self::UnknownRoute,
         Self::NoToken,
@@ -118,7 +118,7 @@ impl Reason {
 
     /// Its name in bodies and metrics.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::BadPath => "bad_path",
             Self::UnknownRoute => "unknown_route",
@@ -155,7 +155,7 @@ impl Reason {
 
     /// The status of a refusal for it.
     #[must_use]
-    pub const fn status(self) -> StatusCode {
+    pub(crate) const fn status(self) -> StatusCode {
         match self {
             Self::BadPath
             | Self::TwoCredentials
@@ -188,40 +188,38 @@ impl Reason {
 
 /// A request's end without an answer. Holds no key and no token.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// The status.
-    pub status: StatusCode,
+    pub(crate) status: StatusCode,
     /// Why, for programs.
-    pub reason: Reason,
+    pub(crate) reason: Reason,
     /// Whose limit or fault it is: `project triage`, `allowance`, `pool`, `request`, `gateway`, `provider`.
-    pub scope: String,
+    pub(crate) scope: String,
     /// Why, for people.
-    pub message: String,
+    pub(crate) message: String,
     /// When it may be otherwise, if that is known.
-    pub reset_at: Option<DateTime<Utc>>,
+    pub(crate) reset_at: Option<DateTime<Utc>>,
     /// The pause to be told where no moment is known.
-    pub retry_after: Option<Duration>,
+    pub(crate) retry_after: Option<Duration>,
     /// Whether trying again, soon and unchanged, is of any use. `None` leaves it to the client.
-    pub should_retry: Option<bool>,
+    pub(crate) should_retry: Option<bool>,
     /// The provider's own reply, which goes back in the place of ours.
-    pub as_it_came: Option<Box<AsItCame>>,
+    pub(crate) as_it_came: Option<Box<AsItCame>>,
 }
 
 /// A reply of the provider's that is handed back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct AsItCame {
+pub(crate) struct AsItCame {
     /// Its headers, already chosen for the client.
-    pub headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
     /// Its body.
-    pub body: Bytes,
+    pub(crate) body: Bytes,
 }
 
 impl Refusal {
     /// For `reason`, with its status; it is the request's fault, and trying again is the client's decision.
     #[must_use]
-    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             status: reason.status(),
             reason,
@@ -237,35 +235,35 @@ impl Refusal {
 
     /// Whose limit or fault it is.
     #[must_use]
-    pub fn scope(mut self, scope: impl Into<String>) -> Self {
+    pub(crate) fn scope(mut self, scope: impl Into<String>) -> Self {
         self.scope = scope.into();
         self
     }
 
     /// When it may be otherwise.
     #[must_use]
-    pub fn reset_at(mut self, moment: Option<DateTime<Utc>>) -> Self {
+    pub(crate) fn reset_at(mut self, moment: Option<DateTime<Utc>>) -> Self {
         self.reset_at = moment;
         self
     }
 
     /// After which pause it may be otherwise.
     #[must_use]
-    pub fn retry_after(mut self, pause: Duration) -> Self {
+    pub(crate) fn retry_after(mut self, pause: Duration) -> Self {
         self.retry_after = Some(pause);
         self
     }
 
     /// Whether trying again soon is of any use.
     #[must_use]
-    pub fn should_retry(mut self, should: bool) -> Self {
+    pub(crate) fn should_retry(mut self, should: bool) -> Self {
         self.should_retry = Some(should);
         self
     }
 
     /// The whole reply, for a client of this dialect.
     #[must_use]
-    pub fn response(&self, dialect: Dialect, now: DateTime<Utc>) -> Response<Bytes> {
+    pub(crate) fn response(&self, dialect: Dialect, now: DateTime<Utc>) -> Response<Bytes> {
         let (mut headers, body) = match &self.as_it_came {
             Some(reply) => (reply.headers.clone(), reply.body.clone()),
             None => (HeaderMap::new(), body::of(self, dialect, now)),

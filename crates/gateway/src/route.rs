@@ -175,11 +175,6 @@ impl Route {
                 | Kind::Other
         )
     }
-
-    /// True if the reply is a stream because of the path alone. An OpenAI client says so in the body.
-    pub(crate) const fn streams(&self) -> bool {
-        matches!(self.kind, Kind::Stream)
-    }
 }
 
 fn bad(what: &str) -> Refusal {

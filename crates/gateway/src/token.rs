@@ -86,6 +86,13 @@ pub struct NoRandomness(String);
 ///
 /// No salt and no slow hash: 256 random bits cannot be guessed, and every request would pay for it. Equality takes the
 /// same time wherever two differ. In a table a lookup by hash says nothing of the token: its bits are not to be steered.
+///
+/// ```
+/// use keywheel_gateway::TokenHash;
+///
+/// let hash = TokenHash::of("abc"); // as `printf abc | sha256sum` prints it
+/// assert!(hash.to_string().starts_with("ba7816bf8f01cfea"));
+/// ```
 #[derive(Clone, Copy)]
 pub struct TokenHash([u8; 32]);
 

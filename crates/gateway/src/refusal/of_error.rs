@@ -28,7 +28,7 @@ const A_WHILE: Duration = Duration::from_secs(3_600);
 impl Refusal {
     /// For `error`, with which a call for `project` ended at `now`.
     #[must_use]
-    pub fn of(error: &Error, project: &str, now: DateTime<Utc>) -> Self {
+    pub(crate) fn of(error: &Error, project: &str, now: DateTime<Utc>) -> Self {
         match error {
             Error::Rejected { rejected, .. } => Self::handed_back(rejected),
             Error::OverBudget { denied, .. } => Self::denied(denied, project),
@@ -90,7 +90,7 @@ impl Refusal {
     /// It was waited for already, so that nobody is told to try again at once: the room that a client's retries would
     /// find is the room that others wait for.
     #[must_use]
-    pub fn denied(denied: &Denied, project: &str) -> Self {
+    pub(crate) fn denied(denied: &Denied, project: &str) -> Self {
         let (scope, whose) = match &denied.scope {
             Scope::Whole => ("allowance".to_owned(), "the whole allowance".to_owned()),
             Scope::Account(_) => (format!("project {project}"), format!("project {project}")),

@@ -98,7 +98,7 @@ fn model_verb_resource_and_dialect_are_told_apart() {
     let route = post("/v1beta/models/gemini-3.6-flash:streamGenerateContent?alt=sse");
     assert_eq!(route.model.as_deref(), Some("gemini-3.6-flash"));
     assert_eq!(route.verb.as_deref(), Some("streamGenerateContent"));
-    assert_eq!((route.dialect, route.streams()), (NATIVE, true));
+    assert_eq!((route.dialect, route.kind), (NATIVE, Kind::Stream));
     assert_eq!(route.query, [("alt".into(), "sse".into())]);
     assert!(!route.is_stateful());
     assert_eq!(post("/tunedModels/t:generateContent").model.as_deref(), Some("tunedModels/t"));
