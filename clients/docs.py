@@ -32,7 +32,7 @@ def main():
     for block in BLOCK.finditer(document):
         before, language, text = block["before"], block["language"], block["text"]
         line = document[: block.start("text")].count("\n") + 1
-        name = f"{DOCUMENT}: {heading(document[: block.start("text")])}, {language}"
+        name = f"{DOCUMENT}: {heading(document[: block.start('text')])}, {language}"
         if before.startswith("<!-- not run: "):
             skipped += 1
             print(f"       {name}: {before[5:-4]}")
@@ -55,7 +55,8 @@ def main():
             passed += 1
             if language == "sh":
                 note(text)
-            print(f"ok     {name}: {done.stdout.strip()[:60]}", flush=True)
+            said = (done.stdout.strip().splitlines() or [""])[-1]
+            print(f"ok     {name}: {said[:60]}", flush=True)
     print(f"{DOCUMENT}: {passed} passed, {failed} failed, {skipped} skipped")
     sys.exit(1 if failed else 0)
 

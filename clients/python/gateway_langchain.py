@@ -21,7 +21,7 @@ class LangChain(gateway.Adapter):
     }
     broken = google.APIError
     # Its own number is 6, which takes it half a minute; it heeds no header.
-    attempts_at_refusal = 2
+    attempts_at_refusal = attempts_at_failure = 2
 
     def chat(self, model=MODEL, project="free", path="", token=None, **more):
         return ChatGoogleGenerativeAI(

@@ -68,8 +68,10 @@ impl Refusal {
                 let what = format!("the provider did not answer: {reason}");
                 let refusal = Self::new(Reason::UpstreamDown, what).scope("provider");
                 match next_attempt_at {
+                    // The model is left alone until then: trying again is refused at no cost to the provider.
                     Some(moment) => refusal.reset_at(Some(*moment)),
-                    None => refusal.retry_after(A_MOMENT),
+                    // It was tried several times, and would be for each time that the client tries again.
+                    None => refusal.retry_after(A_MOMENT).should_retry(false),
                 }
             }
             // It may have been charged, so nobody is told to ask again.

@@ -290,6 +290,23 @@ fn whoever_shows_no_token_is_told_how_to_show_one() {
     assert_eq!(body(&response)["error"]["type"], "authentication_error");
 }
 
+/// OpenAI's clients would make three times as many requests of each, which the provider has to bear.
+#[test]
+fn what_the_gateway_tried_several_times_is_not_to_be_tried_again() {
+    let down = |next_attempt_at| Error::UpstreamDown {
+        reason: "overloaded".to_owned(),
+        next_attempt_at,
+        attempts: vec![],
+        skipped: vec![],
+    };
+    let tried = answered(&of(&down(None)), Dialect::OpenAi);
+    assert_eq!(header_of(&tried, "x-should-retry"), Some("false"));
+    assert!(header_of(&tried, "retry-after").is_some());
+    // Nothing is sent before that moment, so that trying again costs nobody anything.
+    let left_alone = answered(&of(&down(Some(at("2026-11-30T12:01:00Z")))), Dialect::OpenAi);
+    assert_eq!(header_of(&left_alone, "x-should-retry"), None);
+}
+
 /// A suspended key is repeated in Google's own message.
 #[test]
 fn no_refusal_repeats_a_key() {
