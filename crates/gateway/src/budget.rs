@@ -60,7 +60,15 @@ pub(crate) fn mark(
 #[derive(Debug, Default)]
 pub(crate) struct Warned {
     /// Of each limit, in which of its periods: the moment at which that ends.
-    last: Mutex<HashMap<(AccountId, Scope, Limit), Option<DateTime<Utc>>>>,
+    last: Mutex<HashMap<Met, Option<DateTime<Utc>>>>,
+}
+
+/// A limit that a project met.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Met {
+    project: AccountId,
+    scope: Scope,
+    limit: Limit,
 }
 
 impl Warned {
@@ -82,9 +90,10 @@ impl Warned {
         if standing.percent() < WARN_FROM {
             return false;
         }
-        let limit = (project.clone(), standing.scope.clone(), standing.limit.clone());
+        let LimitStanding { scope, limit, .. } = standing;
+        let met = Met { project: project.clone(), scope: scope.clone(), limit: limit.clone() };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.insert(limit, standing.begins_anew) != Some(standing.begins_anew)
+        last.insert(met, standing.begins_anew) != Some(standing.begins_anew)
     }
 }
 

@@ -145,16 +145,6 @@ impl Gate {
     pub(crate) fn queued(&self) -> usize {
         self.inner.lock().line.queued()
     }
-
-    /// Of each project that ever asked: how many wait, and how many are under way.
-    pub(crate) fn each(&self) -> Vec<(AccountId, usize, usize)> {
-        let state = self.inner.lock();
-        state
-            .line
-            .each()
-            .map(|(project, queued, flying)| (project.clone(), queued, flying))
-            .collect()
-    }
 }
 
 /// To be told when a request has found room and a key, and goes to the provider.

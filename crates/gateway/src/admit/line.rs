@@ -264,6 +264,7 @@ impl Line {
     }
 
     /// How many of each project wait, and how many are under way.
+    #[cfg(test)]
     pub(crate) fn each(&self) -> impl Iterator<Item = (&AccountId, usize, usize)> {
         self.queues.iter().map(|(project, queue)| (project, queue.order.len(), queue.under_way))
     }
