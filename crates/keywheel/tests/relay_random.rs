@@ -117,7 +117,10 @@ proptest! {
                 let (seen, error) = read(&it.rig.clock, &mut relayed.body);
                 let seen = String::from_utf8(seen).unwrap();
                 prop_assert!(before.starts_with(&seen), "{seen}");
-                prop_assert!(error_at.is_none() || error.is_some());
+                if error_at.is_some() {
+                    prop_assert_eq!(&seen, &before, "all that came before the error");
+                    prop_assert!(error.is_some());
+                }
                 if error.is_none() {
                     prop_assert_eq!(&seen, &all);
                 }

@@ -268,8 +268,11 @@ impl RelayBody {
         let piece = match live.reading.poll_piece(cx) {
             Poll::Ready(piece) => piece,
             Poll::Pending if live.reading.is_finished() => {
-                let end = live.end.get_or_insert_with(|| pause(&self.inner.clock, END_PATIENCE));
-                ready!(end.poll_unpin(cx));
+                if !live.reading.is_done() {
+                    let clock = &self.inner.clock;
+                    let end = live.end.get_or_insert_with(|| pause(clock, END_PATIENCE));
+                    ready!(end.poll_unpin(cx));
+                }
                 live.reading.end();
                 return Poll::Ready(None);
             }

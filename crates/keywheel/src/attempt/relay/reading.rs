@@ -136,6 +136,11 @@ impl Reading {
         self.watch.is_finished() && self.broke.is_none()
     }
 
+    /// The end was announced: nothing is to be waited for.
+    pub(super) const fn is_done(&self) -> bool {
+        self.watch.is_done() && self.broke.is_none()
+    }
+
     /// An answer has begun to come.
     pub(super) const fn has_begun(&self) -> bool {
         self.watch.frames_read() > 0 || self.is_complete

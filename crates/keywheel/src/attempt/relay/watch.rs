@@ -165,6 +165,11 @@ impl Watch {
         matches!(self.how, How::Whole { .. })
     }
 
+    /// The end was announced: nothing follows.
+    pub(super) const fn is_done(&self) -> bool {
+        self.is_done
+    }
+
     /// Every answer of the stream has given the reason for its end.
     pub(super) const fn is_finished(&self) -> bool {
         self.is_blocked || self.is_done || (self.finished != 0 && self.said & !self.finished == 0)
