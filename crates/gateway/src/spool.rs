@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use keywheel::raw::Body;
 use tokio::{
@@ -136,7 +136,7 @@ impl SpoolLimits {
 /// What has come of a body so far.
 enum Kept {
     Memory(Counted),
-    File { file: Arc<File>, len: u64, unwritten: BytesMut },
+    File { file: Arc<File>, len: u64, unwritten: Vec<u8> },
 }
 
 impl Kept {
@@ -146,20 +146,20 @@ impl Kept {
         limits: &SpoolLimits,
         memory: &Arc<Semaphore>,
     ) -> Result<Self, SpoolError> {
-        let mut counted = Counted { bytes: BytesMut::new(), room: None };
+        let mut counted = Counted { bytes: Vec::new(), room: None };
         if announced > IN_MEMORY || !counted.grow(announced, memory) {
-            return Self::file(limits, BytesMut::new()).await;
+            return Self::file(limits, Vec::new()).await;
         }
-        counted.bytes.reserve(usize::try_from(announced).unwrap_or(0));
+        counted.bytes.reserve_exact(usize::try_from(announced).unwrap_or(0));
         Ok(Self::Memory(counted))
     }
 
     /// A new file that begins with `first`.
-    async fn file(limits: &SpoolLimits, first: BytesMut) -> Result<Self, SpoolError> {
+    async fn file(limits: &SpoolLimits, first: Vec<u8>) -> Result<Self, SpoolError> {
         let file = Arc::new(open(limits.folder.clone()).await?);
         let len = first.len() as u64;
         write(&file, first).await?;
-        Ok(Self::File { file, len, unwritten: BytesMut::with_capacity(WRITE) })
+        Ok(Self::File { file, len, unwritten: Vec::with_capacity(WRITE) })
     }
 
     async fn add(
@@ -171,7 +171,7 @@ impl Kept {
         if let Self::Memory(counted) = self {
             let len = counted.bytes.len() as u64 + piece.len() as u64;
             if len <= IN_MEMORY && counted.grow(len, memory) {
-                counted.bytes.extend_from_slice(&piece);
+                counted.extend(&piece);
                 return Ok(());
             }
             *self = Self::file(limits, std::mem::take(&mut counted.bytes)).await?;
@@ -199,7 +199,7 @@ impl Kept {
 
 /// Bytes that count as used until the last handle on them is gone.
 struct Counted {
-    bytes: BytesMut,
+    bytes: Vec<u8>,
     room: Option<OwnedSemaphorePermit>,
 }
 
@@ -219,6 +219,18 @@ impl Counted {
     }
 }
 
+impl Counted {
+    /// By doubling, but never beyond what may be in memory.
+    fn extend(&mut self, piece: &[u8]) {
+        let len = self.bytes.len() + piece.len();
+        if len > self.bytes.capacity() {
+            let room = len.next_power_of_two().min(IN_MEMORY as usize).max(len);
+            self.bytes.reserve_exact(room - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(piece);
+    }
+}
+
 impl AsRef<[u8]> for Counted {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
@@ -234,7 +246,7 @@ async fn open(folder: Option<PathBuf>) -> Result<File, SpoolError> {
 }
 
 /// Writes `bytes` to the end of `file`, and hands back their buffer, empty.
-async fn write(file: &Arc<File>, mut bytes: BytesMut) -> Result<BytesMut, SpoolError> {
+async fn write(file: &Arc<File>, mut bytes: Vec<u8>) -> Result<Vec<u8>, SpoolError> {
     if bytes.is_empty() {
         return Ok(bytes);
     }

@@ -172,7 +172,7 @@ async fn a_folder_that_is_missing_or_a_disk_that_is_full_is_said_so() {
     #[cfg(target_os = "linux")]
     {
         let full = Arc::new(File::options().write(true).open("/dev/full").unwrap());
-        let error = write(&full, BytesMut::from("x")).await.unwrap_err();
+        let error = write(&full, b"x".to_vec()).await.unwrap_err();
         assert!(matches!(error, SpoolError::DiskFull), "{error}");
     }
 }
