@@ -44,10 +44,12 @@ pub(crate) fn mark(
         }
         list_standing(standing, now, &mut limits, &mut policies);
     }
-    if let Some(MinuteStanding { cap, used }) = minute {
+    if let Some(MinuteStanding { cap, used, reset_ms }) = minute {
         let comma = if limits.is_empty() { "" } else { ", " };
-        // The oldest of the minute leaves it within a minute; when exactly is of no use to anybody.
-        let _ = write!(limits, "{comma}\"requests-a-minute\";r={};t=60", cap.saturating_sub(used));
+        let left = cap.saturating_sub(used);
+        let pause_ms = reset_ms.saturating_sub(now.timestamp_millis()).max(0);
+        let seconds = (pause_ms + 999) / 1_000;
+        let _ = write!(limits, "{comma}\"requests-a-minute\";r={left};t={seconds}");
         let _ = write!(policies, "{comma}\"requests-a-minute\";q={cap};w=60");
     }
     if !limits.is_empty() {
@@ -257,7 +259,9 @@ mod tests {
     #[test]
     fn an_answer_says_how_full_the_budget_is() {
         let day = standing(Limit::tokens(Period::Day, 1_000), 250);
-        let headers = marked(&day, Some(MinuteStanding { cap: 60, used: 12 }));
+        let reset_ms = at(NOON).timestamp_millis() + 41_001;
+        let minute = MinuteStanding { cap: 60, used: 12, reset_ms };
+        let headers = marked(&day, Some(minute));
         assert_eq!(
             headers["x-keywheel-budget"],
             "scope=project, period=day, unit=tokens, cap=1000, used=250, left=750, \
@@ -265,7 +269,7 @@ mod tests {
         );
         assert_eq!(
             headers["ratelimit"],
-            "\"project-tokens-a-day\";r=750;t=43200, \"requests-a-minute\";r=48;t=60"
+            "\"project-tokens-a-day\";r=750;t=43200, \"requests-a-minute\";r=48;t=42"
         );
         assert_eq!(
             headers["ratelimit-policy"],

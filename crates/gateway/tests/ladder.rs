@@ -68,6 +68,7 @@ struct Refused {
     reset_at: Option<String>,
     retry_after: Option<u64>,
     should_retry: Option<String>,
+    rate_limit: Option<String>,
 }
 
 async fn refused(request: RequestBuilder) -> Refused {
@@ -75,6 +76,7 @@ async fn refused(request: RequestBuilder) -> Refused {
     let header =
         |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
     let (retry_after, should_retry) = (header("retry-after"), header("x-should-retry"));
+    let rate_limit = header("ratelimit");
     let status = answer.status().as_u16();
     let body: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
     let error = &body["error"];
@@ -89,6 +91,7 @@ async fn refused(request: RequestBuilder) -> Refused {
         reset_at: text(&detail["metadata"]["reset_at"]),
         retry_after: retry_after.map(|seconds| seconds.parse().unwrap()),
         should_retry,
+        rate_limit,
     }
 }
 
@@ -134,6 +137,7 @@ async fn over_the_requests_of_a_minute_it_is_refused_at_once_until_the_oldest_is
         let told = refused(ask(&served, TRIAGE, 50)).await;
         assert_eq!((told.status, &*told.reason), (429, "REQUESTS_PER_MINUTE"));
         assert_eq!((&*told.scope, told.retry_after), ("project triage", Some(40)));
+        assert_eq!(told.rate_limit.as_deref(), Some("\"requests-a-minute\";r=0;t=40"));
         assert_eq!(told.reset_at.as_deref(), Some("2026-11-30T20:01:00Z"));
     }
     let answer = chat(&served, TRIAGE, 50).send().await.unwrap();
@@ -252,6 +256,7 @@ async fn what_is_spent_is_refused_at_once_until_the_day_turns_and_before_that_it
     is_answered(ask(&served, TRIAGE, 100)).await;
     let told = refused(ask(&served, TRIAGE, 100)).await;
     assert_eq!((told.status, &*told.reason, told.retry_after), (429, "OVER_BUDGET", Some(60)));
+    assert_eq!(told.rate_limit.as_deref(), Some("\"project-tokens-a-day\";r=99;t=60"));
     assert_eq!(told.reset_at.as_deref(), Some("2026-12-01T08:00:00Z"));
     let answer = chat(&served, TRIAGE, 100).send().await.unwrap();
     assert_eq!(answer.headers()["x-should-retry"], "false");

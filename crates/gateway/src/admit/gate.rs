@@ -71,6 +71,8 @@ pub(crate) struct Asking<'a> {
 pub(crate) struct MinuteStanding {
     pub(crate) cap: u32,
     pub(crate) used: u32,
+    /// When the first of them counts no more.
+    pub(crate) reset_ms: i64,
 }
 
 impl Gate {
@@ -219,8 +221,9 @@ impl Inner {
         let minute = state.minutes.entry(project.name.clone()).or_default();
         match minute.count(cap, now_ms) {
             Ok(()) => {
-                let used = minute.used(now_ms).try_into().unwrap_or(u32::MAX);
-                Ok((Some(now_ms), Some(MinuteStanding { cap, used })))
+                let (used, reset_ms) = minute.used(now_ms);
+                let used = used.try_into().unwrap_or(u32::MAX);
+                Ok((Some(now_ms), Some(MinuteStanding { cap, used, reset_ms })))
             }
             Err(reset_ms) => Err(Refused::PerMinute { cap, reset_ms }),
         }

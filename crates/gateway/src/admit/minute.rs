@@ -36,10 +36,11 @@ impl Minute {
         }
     }
 
-    /// How many came within the minute before `now_ms`.
-    pub(crate) fn used(&mut self, now_ms: i64) -> usize {
+    /// How many came within the minute before `now_ms`, and when the oldest of them is a minute old.
+    pub(crate) fn used(&mut self, now_ms: i64) -> (usize, i64) {
         self.forget(now_ms);
-        self.came_ms.len()
+        let oldest = self.came_ms.front().copied().unwrap_or(now_ms);
+        (self.came_ms.len(), oldest.saturating_add(MINUTE_MS))
     }
 
     fn forget(&mut self, now_ms: i64) {
@@ -71,7 +72,7 @@ mod tests {
         assert_eq!(minute.count(3, T + 59_999), Err(T + 60_000), "a refusal does not count");
         assert_eq!(minute.count(3, T + 60_000), Ok(()));
         assert_eq!(minute.count(3, T + 60_000), Err(T + 70_000));
-        assert_eq!(minute.used(T + 60_000), 3);
+        assert_eq!(minute.used(T + 60_000), (3, T + 70_000));
     }
 
     #[test]
@@ -94,7 +95,7 @@ mod tests {
         minute.count(2, T + 1).unwrap();
         minute.take_back(T);
         minute.take_back(T);
-        assert_eq!(minute.used(T + 1), 1);
+        assert_eq!(minute.used(T + 1), (1, T + 60_001));
         assert_eq!(minute.count(2, T + 2), Ok(()));
     }
 

@@ -3,10 +3,20 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use keywheel::Error;
+use http::HeaderMap;
+use keywheel::{
+    Error,
+    ledger::{LimitStanding, Sum},
+};
 
-use super::line::{Limit, Met};
-use crate::refusal::{Reason, Refusal};
+use super::{
+    MinuteStanding,
+    line::{Limit, Met},
+};
+use crate::{
+    budget,
+    refusal::{Reason, Refusal},
+};
 
 /// Why a request was not let through.
 #[derive(Debug)]
@@ -26,6 +36,26 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
+    /// Says in a refusal's headers which limit it met.
+    pub(crate) fn mark(&self, headers: &mut HeaderMap, now: DateTime<Utc>) {
+        match self {
+            Self::PerMinute { cap, reset_ms } => {
+                let minute = MinuteStanding { cap: *cap, used: *cap, reset_ms: *reset_ms };
+                budget::mark(headers, None, Some(minute), now);
+            }
+            Self::Ended(Error::OverBudget { denied, .. }) => {
+                let standing = LimitStanding {
+                    scope: denied.scope.clone(),
+                    limit: denied.limit.clone(),
+                    sum: Sum { settled: denied.settled, reserved: denied.reserved, pruned: 0 },
+                    begins_anew: denied.retry_at,
+                };
+                budget::mark(headers, Some(&standing), None, now);
+            }
+            _ => {}
+        }
+    }
+
     /// What a client of `project` is told at `now`.
     pub(crate) fn refusal(&self, project: &str, now: DateTime<Utc>) -> Refusal {
         let scope = format!("project {project}");

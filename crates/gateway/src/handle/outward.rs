@@ -96,7 +96,9 @@ pub(super) async fn ask(
         .pass(asking, |sent| relay.clone().on_sent(move || sent.tell()).into_future())
         .await;
     let (relayed, pass) = passed.map_err(|refused| {
-        let refusal = refused.refusal(project.name.as_str(), app.clock.now());
+        let now = app.clock.now();
+        refused.mark(&mut record.limits, now);
+        let refusal = refused.refusal(project.name.as_str(), now);
         pinned::explained(refusal, owner.as_deref())
     })?;
     record.holds(pass);

@@ -60,6 +60,8 @@ pub(crate) struct Record {
     project: Option<AccountId>,
     /// In which form an answer made here would be understood.
     pub(crate) form: Option<Form>,
+    /// What the answer says of the limit that stood in the way.
+    pub(crate) limits: HeaderMap,
     request_id: Option<String>,
     status: Option<StatusCode>,
     key: String,
@@ -82,6 +84,7 @@ impl Record {
             route: "none",
             project: None,
             form: None,
+            limits: HeaderMap::new(),
             request_id: None,
             status: None,
             key: String::new(),
@@ -134,6 +137,7 @@ impl Record {
 
     /// Names the request in its answer, so that both can be found together.
     pub(crate) fn mark(&mut self, headers: &mut HeaderMap) {
+        headers.extend(std::mem::take(&mut self.limits));
         let id = self.request_id.get_or_insert_with(|| format!("call-{:016x}", fastrand::u64(..)));
         if let Ok(id) = HeaderValue::from_str(id) {
             headers.insert(REQUEST_ID, id);

@@ -310,7 +310,8 @@ async fn who_goes_away_at_any_await_leaves_its_place_to_the_next() {
         }
         assert!(comes(next).await.unwrap().is_ok(), "gone after {polls} polls");
         assert!(desk.is_empty(), "gone after {polls} polls");
-        let sent = desk.gate.inner.lock().minutes.get_mut(&a.name).unwrap().used(desk.now_ms());
+        let now_ms = desk.now_ms();
+        let (sent, _) = desk.gate.inner.lock().minutes.get_mut(&a.name).unwrap().used(now_ms);
         let second_was_sent = !polls_to_the_end.is_empty();
         assert_eq!(sent, 2 + usize::from(second_was_sent), "gone after {polls} polls");
     }
@@ -514,7 +515,8 @@ async fn the_requests_of_a_minute_are_those_that_were_sent() {
     let mut a = project("a");
     a.requests_per_minute = Some(2);
     let (_, pass) = desk.pass(&a, "1", 10).await.unwrap();
-    assert_eq!(pass.minute, Some(MinuteStanding { cap: 2, used: 1 }));
+    let reset_ms = desk.now_ms() + 60_000;
+    assert_eq!(pass.minute, Some(MinuteStanding { cap: 2, used: 1, reset_ms }));
     // What was not sent does not count: refused by the budget, or gone from the queue.
     assert!(desk.pass(&a, "2", 2_000).await.is_err());
     let hold = desk.reserve("a", 900).await.unwrap();
