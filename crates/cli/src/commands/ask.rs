@@ -2,14 +2,14 @@
 
 use std::io::{self, IsTerminal as _, Read as _};
 
-use keywheel::{Attempt, FinishReason, GeminiStream, GenerateRequest, Usage};
+use keywheel::{Attempt, FinishReason, Gemini, GeminiStream, GenerateRequest, Usage};
 use serde::Serialize;
 
 use crate::{
     exit::Exit,
     fault::Fault,
     output::{self, say},
-    settings::Settings,
+    settings::{Settings, describe},
 };
 
 /// The model that is asked unless another one is named: it has the largest free quota
@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// The longest answer, in tokens.
     #[arg(long, value_name = "TOKENS")]
     max_output: Option<u32>,
+    /// Whose budget it is charged to, where a configuration keeps one; by default that of `default`, else of the first.
+    #[arg(long, value_name = "NAME")]
+    project: Option<String>,
     /// Let a paid key answer if no free one can within half a minute.
     #[arg(long)]
     allow_paid: bool,
@@ -68,7 +71,7 @@ struct Tried<'a> {
 /// No answer came: nothing can serve, the request is at fault, the stream broke.
 pub(crate) async fn run(args: Args, settings: &Settings) -> Result<Exit, Fault> {
     let question = question(args.question)?;
-    let gemini = settings.client()?.build().await?;
+    let gemini = client(args.project, settings).await?;
     let mut request = GenerateRequest::from(question);
     if let Some(system) = &args.system {
         request = request.with_system(system.as_str());
@@ -139,6 +142,33 @@ fn account(stream: &GeminiStream) -> String {
     let (attempts, model) = (stream.attempts().len(), stream.model());
     let tokens = stream.usage().map_or_else(|| "?".into(), |usage| usage.charged().to_string());
     format!("[{model} by {by}; {tokens} tokens, {attempts} requests]")
+}
+
+/// A client that charges what it asks to a project of the configuration: a cap that a shell passes by is none. Without
+/// a configuration there is no budget.
+async fn client(project: Option<String>, settings: &Settings) -> Result<Gemini, Fault> {
+    let config = settings.config()?;
+    let client = config.client.without_daily_checks();
+    if settings.file().is_none() {
+        if project.is_some() {
+            return Err(Fault::usage("without a configuration there are no projects"));
+        }
+        return Ok(client.build().await?);
+    }
+    let projects = config.settings.projects;
+    let found = match &project {
+        Some(name) => projects.named(name),
+        None => projects.default(),
+    };
+    let Some(found) = found else {
+        let names: Vec<_> = projects.iter().map(|known| known.name.as_str()).collect();
+        return Err(Fault::usage(format!(
+            "no project has that name; there is {}",
+            names.join(", ")
+        )));
+    };
+    let ledger = describe(config.ledger).open().await?;
+    Ok(client.ledger(ledger, found.name.as_str()).build().await?)
 }
 
 fn question(asked: Option<String>) -> Result<String, Fault> {

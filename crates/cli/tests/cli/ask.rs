@@ -8,9 +8,8 @@ use crate::common::{Place, Sim, assert_form};
 fn the_answer_alone_goes_to_standard_output() {
     let sim = Sim::new(1, Limits::new());
     let place = Place::new().with_sim(&sim);
-    let ended = place.run(&["ask", "Say hello"]).ends(0).says("Say hello");
+    let ended = place.run(&["ask", "Say hello"]).ends(0).says("Say hello").says_no_more();
     assert!(ended.stdout.starts_with("Simulated answer") && ended.stdout.ends_with('\n'));
-    assert_eq!(ended.stderr, "");
     place
         .run_with(&["ask", "-v"], "From a pipe")
         .ends(0)
@@ -44,4 +43,20 @@ fn a_question_that_is_none_and_a_model_that_is_not_there_are_the_askers_fault() 
     let place = Place::new().with_sim(&sim);
     place.run_with(&["ask"], "  \n").ends(2).complains("no question");
     place.run(&["ask", "-m", "gemini-none", "Say hello"]).ends(1);
+}
+
+/// A cap that a shell passes by is none.
+#[test]
+fn with_a_configuration_the_question_is_charged_to_a_project() {
+    let sim = Sim::new(1, Limits::new());
+    let place = Place::new().with_sim(&sim);
+    place.write("keywheel.toml", "[projects.app]\n[projects.default]\ncalls_per_day = 1\n");
+    place.run(&["ask", "Say hello"]).ends(0);
+    place.run(&["ask", "Say hello"]).ends(3).complains("1 calls a day").complains("ledger usage");
+    place.run(&["ask", "--project", "app", "Say hello"]).ends(0);
+    place.run(&["ask", "--project", "none", "Say hello"]).ends(2).complains("app, default");
+    let usage = place.run(&["ledger", "usage", "--json"]).ends(0).json("ledger usage");
+    assert_eq!(usage["all"]["day"]["calls"], 2);
+    let alone = Place::new().with_sim(&sim);
+    alone.run(&["ask", "--project", "app", "Say hello"]).ends(2).complains("configuration");
 }

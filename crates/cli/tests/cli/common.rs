@@ -134,6 +134,14 @@ impl Ended {
         self
     }
 
+    /// It said nothing on standard error, unless its log was turned up.
+    #[track_caller]
+    pub(crate) fn says_no_more(self) -> Self {
+        let loud = std::env::var_os("RUST_LOG").is_some();
+        assert!(loud || self.stderr.is_empty(), "{}", self.stderr);
+        self
+    }
+
     /// Its standard output, a document of `command`.
     #[track_caller]
     pub(crate) fn json(&self, command: &str) -> Value {

@@ -35,6 +35,13 @@ pub(super) fn text(view: &View, now: DateTime<Utc>, paint: Paint) -> String {
     for note in &view.notes {
         let _ = writeln!(text, "{}", paint.faint(note));
     }
+    for gateway in &view.gateways {
+        let _ = writeln!(
+            text,
+            "{}",
+            paint.faint(&format!("gateway on {}, process {}", gateway.address, gateway.pid))
+        );
+    }
     let path = view.state.path.as_deref().unwrap_or("nowhere");
     let saved = view.state.saved_at.as_ref().and_then(|at| moment::parse(at).ok());
     let saved = match saved {

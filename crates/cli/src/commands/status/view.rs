@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::{
     exit::Exit,
     moment,
-    sources::{BucketEntry, Snapshot},
+    sources::{BucketEntry, Gateway, Snapshot, gateways},
 };
 
 /// The document of `status`.
@@ -19,6 +19,8 @@ use crate::{
 pub(crate) struct View {
     pub(crate) at: String,
     pub(crate) state: State,
+    /// Gateways that run on the state file.
+    pub(crate) gateways: Vec<Gateway>,
     pub(crate) keys: Vec<Key>,
     pub(crate) buckets: Vec<Bucket>,
     /// Keys thought separate that seem to share a quota.
@@ -119,6 +121,7 @@ impl View {
                 exists: snapshot.exists(),
                 saved_at: file.saved_at.map(moment::rfc3339),
             },
+            gateways: snapshot.path().and_then(|path| gateways(path).ok()).unwrap_or_default(),
             keys: Vec::new(),
             buckets: Vec::new(),
             same_project: Vec::new(),
