@@ -45,7 +45,8 @@ pub(crate) enum Environment {
 /// assert_eq!(client.keys.load()?.keys.len(), 1);
 /// assert_eq!(file.secret("ACME_KEY_1").unwrap().unwrap().expose(), "AQ.EXAMPLE-1");
 /// assert_eq!(file.variable("PORT"), None);
-/// assert!(file.path("pool.json").ends_with("pool.json"));
+/// assert!(file.location().ends_with("mine.toml"));
+/// assert_eq!(file.path("pool.json"), file.location().with_file_name("pool.json"));
 ///
 /// let faulty = ConfigFile::of_text("mine.toml", "titel = \"mine\"");
 /// let read = faulty.read(&["title"], |whole| drop(whole.text("title", "a title", |_| Ok(()))));
