@@ -92,7 +92,7 @@ fn credential(head: &Parts) -> Result<String, Refusal> {
     let Some(first) = shown.pop() else {
         return Err(Refusal::new(
             Reason::NoToken,
-            "show the project's token as x-goog-api-key, as ?key= or as a Bearer token",
+            "show the project's token in the header x-goog-api-key, in the parameter key, or as a Bearer token",
         )
         .scope("token")
         .should_retry(false));
