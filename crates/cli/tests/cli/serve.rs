@@ -125,6 +125,24 @@ fn sigterm_under_load_ends_every_request_well_and_the_books_balance() {
     assert_books(&place, 20);
 }
 
+/// Whoever cannot wait for the last answer asks twice.
+#[test]
+fn a_second_signal_ends_it_at_once_and_what_was_open_is_charged() {
+    let sim = Sim::slow(1, Duration::from_secs(600));
+    let place = anywhere(Place::new()).with_sim(&sim);
+    place.write("keywheel.toml", &format!("{CONFIG}[ledger]\nsweep_after_seconds = 1\n"));
+    let gateway = Gateway::start(&place);
+    let asking = sim.spawn(Client::new(&gateway, "anything").many(1));
+    sim.block_on(sim.until_asked(1));
+    gateway.send(Signal::TERM);
+    gateway.until_it_says("stopping");
+    gateway.end(Signal::TERM).ends(0).complains("stopped at once");
+    assert_eq!(sim.block_on(asking).unwrap()[0].status, 0, "it was never answered");
+    sweep_all(&place);
+    let rows = assert_books(&place, 1);
+    assert!(rows[0]["charged"]["tokens"].as_u64().unwrap() > 0, "it may have been answered");
+}
+
 /// Nothing that was acknowledged is lost, and what was not is charged by the sweep.
 #[test]
 fn sigkill_under_load_and_a_restart_lose_nothing_that_was_answered() {
@@ -146,16 +164,7 @@ fn sigkill_under_load_and_a_restart_lose_nothing_that_was_answered() {
     assert_eq!(sim.block_on(client.ask("Say hello")).status, 200);
     again.end(Signal::TERM).ends(0);
     // Their holder is dead: a second after it was last heard of they are charged at their estimates.
-    let open = || {
-        let usage = place.run(&["ledger", "usage", "--json"]).ends(0).json("ledger usage");
-        usage["ledger"]["open"].as_u64().unwrap()
-    };
-    for _ in 0..1_000 {
-        if open() == 0 {
-            break;
-        }
-        place.run(&["ledger", "sweep"]).ends(0);
-    }
+    sweep_all(&place);
     let rows = assert_books(&place, answered + 1);
     // What was answered and not settled when the kill came was reserved on disk before: it is charged at its estimate.
     let charged = |row: &&Value| row["outcome"] == "answered" || row["state"] == "swept";
@@ -235,6 +244,20 @@ fn a_reload_under_load_takes_new_projects_and_fails_no_request() {
 fn new_token(place: &Place, arguments: &[&str]) -> String {
     let ended = Ended::with_token(place.command(arguments).output().unwrap()).ends(0);
     ended.stdout.trim().to_owned()
+}
+
+/// Until nothing is open any more.
+fn sweep_all(place: &Place) {
+    let open = || {
+        let usage = place.run(&["ledger", "usage", "--json"]).ends(0).json("ledger usage");
+        usage["ledger"]["open"].as_u64().unwrap()
+    };
+    for _ in 0..1_000 {
+        if open() == 0 {
+            break;
+        }
+        place.run(&["ledger", "sweep"]).ends(0);
+    }
 }
 
 /// Totals and rows agree, nothing is open, and there are at least `fewest` rows, which come back.

@@ -1,8 +1,13 @@
 //! `keywheel status`, `capacity` and `clear`: the state file, looked at and cleared.
 
-use std::fs;
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+};
 
 use keywheel_sim::{KeyState, Limits};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::common::{MODEL, Place, Sim, assert_form};
@@ -134,4 +139,19 @@ fn capacity_says_what_a_day_holds_and_what_is_not_known_yet() {
     assert_eq!((&model["quota_projects"], &model["unknown"]), (&1.into(), &1.into()));
     place.run(&["capacity"]).ends(0).says("no turns were measured");
     assert_form("capacity", &[&capacity, &unknown]);
+}
+
+#[test]
+fn a_watch_shows_it_again_and_again_until_it_is_interrupted() {
+    let place = Place::new().with("GEMINI_API_KEY_1", "AQ.EXAMPLE-watch");
+    let arguments = ["status", "--watch", "--every", "1", "--json"];
+    let mut command = place.command(&arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let (first, second) = (next(), next());
+    assert_eq!((&first["command"], &first["schema"]), (&"status".into(), &1.into()));
+    assert!(first["at"].as_str() < second["at"].as_str());
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }

@@ -79,19 +79,19 @@ impl Gateway {
         text.0.clone()
     }
 
+    pub(crate) fn send(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
     /// Sends `signal`, and waits for its end.
     pub(crate) fn end(mut self, signal: Signal) -> Ended {
-        kill_process(self.pid(), signal).unwrap();
+        self.send(signal);
         let status: ExitStatus = self.child.wait().unwrap();
         self.reader.take().unwrap().join().unwrap();
         let mut stdout = Vec::new();
         std::io::Read::read_to_end(&mut self.child.stdout.take().unwrap(), &mut stdout).unwrap();
         let stderr = self.said.text.lock().unwrap().0.clone().into_bytes();
         Ended::of(std::process::Output { status, stdout, stderr })
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
     }
 }
 
