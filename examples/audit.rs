@@ -1,6 +1,6 @@
 //! Where the tokens went: by account, by hour, by key; how good the estimates were; every row for other programs.
 //!
-//! `cargo run --release --example audit`
+//! `cargo run --example audit`
 
 use std::sync::Arc;
 

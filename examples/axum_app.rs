@@ -1,6 +1,6 @@
 //! A small web app: it answers by model while it can, and with its own words and the moment of return when not.
 //!
-//! `cargo run --release --example axum_app` serves it over a simulator with a quota of three questions;
+//! `cargo run --example axum_app` serves it over a simulator with a quota of three questions;
 //! `-- --ask N` asks itself N times and stops.
 
 use axum::{

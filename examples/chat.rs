@@ -1,6 +1,6 @@
 //! A conversation on the terminal: streamed answers, remembered turns, and a history that can be saved.
 //!
-//! `cargo run --release --example chat` reads what you say line by line. `-- --save FILE` goes on there next time.
+//! `cargo run --example chat` reads what you say line by line. `-- --save FILE` goes on there next time.
 
 use std::{
     io::{BufRead as _, Write as _},

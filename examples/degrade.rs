@@ -1,6 +1,6 @@
 //! Working without a model: what your program answers when every key is spent.
 //!
-//! `cargo run --release --example degrade`
+//! `cargo run --example degrade`
 
 use keywheel::{Degraded, Error};
 use keywheel_examples::{

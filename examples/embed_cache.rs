@@ -1,6 +1,6 @@
 //! Embeddings that are not asked for twice: each text of a batch is a request of the quota.
 //!
-//! `cargo run --release --example embed_cache`
+//! `cargo run --example embed_cache`
 
 use keywheel::embed_cache::EmbedCacheConfig;
 use keywheel_examples::{

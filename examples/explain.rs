@@ -1,7 +1,7 @@
 //! What does this reply mean? Reads one case as JSON on standard input, prints the verdict as JSON.
 //!
 //! ```sh
-//! cargo run --release --example explain < corpus/gemini/003-rpd-free20-retry-39ms-after-waiting.json
+//! cargo run --example explain < corpus/gemini/003-rpd-free20-retry-39ms-after-waiting.json
 //! ```
 //!
 //! A case has `status`, `headers` and `body`, and optionally `asked {model, tokens, tools}`,

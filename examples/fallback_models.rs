@@ -1,6 +1,6 @@
 //! When the model you want is spent, the next of a chain answers, and the reply says so.
 //!
-//! `cargo run --release --example fallback_models`
+//! `cargo run --example fallback_models`
 
 use keywheel_examples::{
     demo::Failure,

@@ -1,6 +1,6 @@
 //! A model that calls your functions, and gets its answers back.
 //!
-//! `cargo run --release --example function_call`
+//! `cargo run --example function_call`
 
 use keywheel::{
     Content, FunctionCall, FunctionResponse, GenerateRequest, Part, chat::FunctionResult,

@@ -1,6 +1,6 @@
 //! A budget of tokens a day: what a call may cost is reserved before it is sent, and what it did cost is charged.
 //!
-//! `cargo run --release --example guarded_call`
+//! `cargo run --example guarded_call`
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! New keys without a restart: the file with the keys is read again, and keys that stay keep all that is known.
 //!
-//! `cargo run --release --example hot_reload`
+//! `cargo run --example hot_reload`
 
 use std::{fs, time::Duration};
 

@@ -1,6 +1,6 @@
 //! Answers as values of your own types.
 //!
-//! `cargo run --release --example json_out`
+//! `cargo run --example json_out`
 
 use keywheel::Error;
 use keywheel_examples::{

@@ -1,6 +1,6 @@
 //! Free keys first; a paid one where the free ones would take too long, and only for calls that allow it.
 //!
-//! `cargo run --release --example paid_overflow`
+//! `cargo run --example paid_overflow`
 
 use std::time::Duration;
 

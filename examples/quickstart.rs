@@ -1,6 +1,6 @@
 //! The main job in one go: several keys, one answer per call, and the exact moment of return when all is spent.
 //!
-//! `cargo run --release --example quickstart` talks to a simulator on this machine. Run it twice: the second run
+//! `cargo run --example quickstart` talks to a simulator on this machine. Run it twice: the second run
 //! starts from the state file. `-- --reset` starts over. `-- --live` makes three calls to Google with your keys.
 
 use std::{path::PathBuf, process::ExitCode};

@@ -1,6 +1,6 @@
 //! A hundred callers who all try again at once cannot pass the cap: the reservation is one step, not a look and a leap.
 //!
-//! `cargo run --release --example retry_storm`
+//! `cargo run --example retry_storm`
 
 use std::sync::Arc;
 

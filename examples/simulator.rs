@@ -1,6 +1,6 @@
 //! Serves the simulator on a port of this machine, for clients in any language.
 //!
-//! `cargo run --release --example simulator -- --config examples/sim.toml --port 8788`
+//! `cargo run --example simulator -- --config examples/sim.toml --port 8788`
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 

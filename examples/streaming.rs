@@ -1,6 +1,6 @@
 //! An answer part by part, as it comes; then what it cost.
 //!
-//! `cargo run --release --example streaming`
+//! `cargo run --example streaming`
 
 use std::io::Write as _;
 

@@ -1,6 +1,6 @@
 //! What one turn of your app takes of the quota, and how many fit into a day.
 //!
-//! `cargo run --release --example turns`
+//! `cargo run --example turns`
 
 use keywheel::{Gemini, Limits, embed_cache::EmbedCacheConfig};
 use keywheel_examples::{

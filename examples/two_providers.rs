@@ -1,6 +1,6 @@
 //! Two providers side by side: Gemini, and one that speaks OpenAI's API. Each has its own pool.
 //!
-//! `cargo run --release --example two_providers`
+//! `cargo run --example two_providers`
 
 use keywheel::{Error, Gemini, KeyLoader, OpenAiApi};
 use keywheel_examples::{

@@ -1,6 +1,6 @@
 //! A job that waits for its quota: it sleeps until the day turns and goes on.
 //!
-//! `cargo run --release --example until_available` takes a day of simulated time, and a moment of yours.
+//! `cargo run --example until_available` takes a day of simulated time, and a moment of yours.
 
 use std::sync::Arc;
 

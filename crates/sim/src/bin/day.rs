@@ -1,6 +1,6 @@
 //! A virtual day through the real pool and client, and through what other tools do instead.
 //!
-//! `cargo run --release -p keywheel-sim --bin day`
+//! `cargo run --release --example day`
 
 use std::{
     io::{self, Write as _},
