@@ -59,7 +59,7 @@ pub enum StartError {
 }
 
 impl Gateway {
-    /// Opens the ledger, builds the client, listens, and serves in the background.
+    /// Opens the ledger, builds the client, listens, and serves in the background. See the [crate](crate)'s example.
     ///
     /// # Errors
     /// See [`StartError`]. Nothing runs then.
@@ -68,6 +68,30 @@ impl Gateway {
     }
 
     /// The same by a clock of one's own: quotas, budgets, queues and upload addresses go by it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::{sync::Arc, time::Duration};
+    /// use keywheel::ManualClock;
+    /// use keywheel_gateway::{Config, Gateway};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("keywheel.toml");
+    /// let text = "listen = \"127.0.0.1:0\"\nstate = \"pool.json\"\n[keys]\nfile = \"keys.txt\"\n[ledger]\npath = \"ledger.db\"\n";
+    /// std::fs::write(&path, text)?;
+    /// std::fs::write(path.with_file_name("keys.txt"), "AQ.EXAMPLE-key-1\n")?;
+    /// let clock = ManualClock::at("2026-11-30T12:00:00Z".parse()?);
+    /// let gateway = Gateway::start_at(Config::from_file(&path)?, Arc::new(clock)).await?;
+    ///
+    /// std::fs::write(path.with_file_name("keys.txt"), "AQ.EXAMPLE-key-1\nAQ.EXAMPLE-key-2\n")?;
+    /// let reloaded = gateway.reload().await?;
+    /// assert_eq!((reloaded.keys.added.len(), reloaded.projects), (1, 1));
+    ///
+    /// tokio::join!(gateway.stop(Duration::ZERO), gateway.wait());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`start`](Self::start).

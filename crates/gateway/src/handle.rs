@@ -81,7 +81,7 @@ async fn api(
     };
     let dialect = asked.route.dialect;
     match outward::ask(app, now, &head, asked, body, &mut record).await {
-        Ok(handing) => handing.answer(app, &head, record),
+        Ok(handing) => handing.answer(app, now, &head, record),
         Err(refusal) => match degraded::answer(app, now, &refusal, &mut record) {
             Some(answer) => answer,
             None => refuse(app, &refusal, dialect, record),

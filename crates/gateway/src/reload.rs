@@ -9,10 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use keywheel::{
-    ConfigErrors, KeyLoader, KeySpec, ReloadReport,
-    ledger::{AccountRules, LedgerRules},
-};
+use keywheel::{ConfigErrors, KeyLoader, KeySpec, ReloadReport, ledger::LedgerRules};
 use tokio::sync::Mutex;
 
 use crate::{
@@ -158,7 +155,7 @@ async fn whole(app: &App, sources: &mut Sources) -> Result<Reloaded, ReloadError
 /// Requests of a project that is gone may be under way, and have to be charged to the end; nobody can begin any.
 fn with_those_who_left(mut rules: LedgerRules, before: &LedgerRules) -> LedgerRules {
     for account in before.accounts.keys() {
-        rules.accounts.entry(account.clone()).or_insert_with(AccountRules::default);
+        rules.accounts.entry(account.clone()).or_default();
     }
     rules
 }

@@ -4,7 +4,12 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -12,6 +17,7 @@ use futures_util::Stream as _;
 use http::Response;
 use hyper::body::{Body, Frame, SizeHint};
 use keywheel::raw::RelayBody;
+use tokio::time::Instant;
 
 use crate::{
     handle::{End, Record},
@@ -24,7 +30,7 @@ pub(crate) enum AnswerBody {
     /// All of it is there.
     Whole(Option<Bytes>),
     /// It comes from the provider.
-    Handed(Box<Handed>),
+    Handed(Handed),
 }
 
 impl AnswerBody {
@@ -63,7 +69,7 @@ impl Body for AnswerBody {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Handed(handed) => {
-                handed.poll(cx).map(|frame| frame.map(|one| one.map(Frame::data)))
+                handed.0.poll(cx).map(|frame| frame.map(|one| one.map(Frame::data)))
             }
         }
     }
@@ -71,7 +77,10 @@ impl Body for AnswerBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Handed(handed) => handed.body.is_none(),
+            Self::Handed(handed) => {
+                let flow = handed.0.flow();
+                flow.body.is_none() && !flow.is_cut
+            }
         }
     }
 
@@ -80,7 +89,9 @@ impl Body for AnswerBody {
             Self::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Self::Handed(handed) => handed.left.map(SizeHint::with_exact).unwrap_or_default(),
+            Self::Handed(handed) => {
+                handed.0.flow().left.map(SizeHint::with_exact).unwrap_or_default()
+            }
         }
     }
 }
@@ -94,7 +105,75 @@ pub(crate) struct Broken;
 ///
 /// It is read only when the client's connection takes more, so a slow reader slows the provider and fills no memory.
 /// Dropped before its end, the client is gone: the provider's connection closes, and what was seen is settled.
-pub(crate) struct Handed {
+pub(crate) struct Handed(Arc<Handing>);
+
+struct Handing {
+    flow: Mutex<Flow>,
+    /// Since when the client could have taken more and did not: milliseconds since `began`, plus 1. 0: it did.
+    idle_since: AtomicU64,
+    began: Instant,
+}
+
+impl Handed {
+    pub(crate) fn new(flow: Flow) -> Self {
+        let idle_since = AtomicU64::new(0);
+        Self(Arc::new(Handing { flow: Mutex::new(flow), idle_since, began: Instant::now() }))
+    }
+
+    /// Gives the client up when it takes nothing for `patience`. For HTTP/2, where a client's window can be full while
+    /// its connection is not: of HTTP/1 the socket tells.
+    pub(crate) fn watched(self, patience: Duration) -> Self {
+        let handing = Arc::downgrade(&self.0);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(patience / 2).await;
+                let Some(handing) = handing.upgrade() else { return };
+                if handing.is_idle_for(patience) {
+                    handing.flow().end(End::ClientGone);
+                    return;
+                }
+            }
+        });
+        self
+    }
+}
+
+impl Handing {
+    fn flow(&self) -> MutexGuard<'_, Flow> {
+        // Nothing in it can panic half way.
+        self.flow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+        self.idle_since.store(0, Ordering::Relaxed);
+        let polled = self.flow().poll(cx);
+        if polled.is_ready() {
+            self.idle_since.store(self.now() + 1, Ordering::Relaxed);
+        }
+        polled
+    }
+
+    fn is_idle_for(&self, patience: Duration) -> bool {
+        let since = self.idle_since.load(Ordering::Relaxed);
+        since > 0 && Duration::from_millis(self.now().saturating_sub(since - 1)) >= patience
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        let mut flow = self.0.flow();
+        // With its length known, nobody asks for the end of an answer whose last byte is sent.
+        let end = if flow.left == Some(0) { End::Whole } else { End::ClientGone };
+        flow.end(end);
+    }
+}
+
+/// What is handed on, and how far it is.
+pub(crate) struct Flow {
     /// `None` once it has ended.
     body: Option<RelayBody>,
     framing: Framing,
@@ -104,9 +183,11 @@ pub(crate) struct Handed {
     ending: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// What is known of the request, and what it holds until its end: its place among those in flight.
     record: Option<Record>,
+    /// The client was given up, or the answer broke where nothing can be said.
+    is_cut: bool,
 }
 
-impl Handed {
+impl Flow {
     pub(crate) fn new(
         body: RelayBody,
         framing: Framing,
@@ -119,11 +200,14 @@ impl Handed {
             Box::pin(async move { stage.left(Phase::Draining).await })
                 as Pin<Box<dyn Future<Output = ()> + Send>>
         });
-        Self { body: Some(body), framing, left: length, ending, record: Some(record) }
+        let (body, record) = (Some(body), Some(record));
+        Self { body, framing, left: length, ending, record, is_cut: false }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
-        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(std::mem::take(&mut self.is_cut).then_some(Err(Broken)));
+        };
         if let Some(ending) = &mut self.ending
             && ending.as_mut().poll(cx).is_ready()
         {
@@ -163,18 +247,13 @@ impl Handed {
         Some(words.ok_or(Broken))
     }
 
+    /// Lets go of everything. What is said of the end later does not count.
     fn end(&mut self, end: End) {
+        self.is_cut |= self.body.is_some() && end == End::ClientGone;
         self.body = None;
         if let Some(record) = self.record.take() {
             record.end(end);
         }
-    }
-}
-
-impl Drop for Handed {
-    fn drop(&mut self) {
-        // With its length known, nobody asks for the end of an answer whose last byte is sent.
-        self.end(if self.left == Some(0) { End::Whole } else { End::ClientGone });
     }
 }
 

@@ -67,3 +67,20 @@ async fn a_reader_that_stands_still_slows_the_provider_and_is_given_up() {
     assert!(upstream.sent() < 40 << 20, "{} bytes were taken from the provider", upstream.sent());
     drop(client);
 }
+
+/// In HTTP/2 a client's window is full while its connection is not, so the socket tells nothing.
+#[tokio::test]
+async fn a_reader_of_http_2_that_stands_still_is_given_up_too() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: image/png\r\ncontent-length: 100000000000\r\n\r\n";
+    let steps = [Step::Send(head.as_bytes().to_vec()), Step::Flood];
+    let upstream = Upstream::that(steps).await;
+    let served = impatient().start_before(&upstream.url()).await;
+    let client = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+    let url = served.url("/v1beta/files/x:download?alt=media");
+    // Held and not read.
+    let answer = client.get(url).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    upstream.left_alone().await;
+    assert!(upstream.sent() < 40 << 20, "{} bytes were taken from the provider", upstream.sent());
+    assert!(answer.bytes().await.is_err(), "it cannot be taken for a whole answer");
+}

@@ -3,7 +3,8 @@
 use std::{future::IntoFuture as _, sync::Arc, time::Duration};
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts,
+    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header,
+    request::Parts,
 };
 use hyper::body::Incoming;
 use keywheel::{
@@ -19,7 +20,7 @@ use crate::{
     headers, pinned,
     project::{Project, Unbounded},
     refusal::{Reason, Refusal},
-    respond::{AnswerBody, Handed},
+    respond::{AnswerBody, Flow, Handed},
     route::{Dialect, Kind, Route},
     stream_end::{Elements, Framing, Tail},
     upload,
@@ -182,6 +183,7 @@ impl Handing {
     pub(super) fn answer(
         self,
         app: &Arc<App>,
+        now: &Current,
         head: &Parts,
         mut record: Record,
     ) -> Response<AnswerBody> {
@@ -207,9 +209,14 @@ impl Handing {
         record.answers(status);
         record.mark(&mut headers);
         let framing = framing(&asked.route, &relayed.headers);
-        let length = relayed.body.remaining().or_else(|| length(&relayed.headers));
-        let body = Handed::new(relayed.body, framing, length, app.stage.clone(), record);
-        let mut answer = Response::new(AnswerBody::Handed(Box::new(body)));
+        let here = relayed.body.remaining();
+        let length = here.or_else(|| length(&relayed.headers));
+        let flow = Flow::new(relayed.body, framing, length, app.stage.clone(), record);
+        let mut handed = Handed::new(flow);
+        if head.version == Version::HTTP_2 && here.is_none() {
+            handed = handed.watched(now.settings.limits.idle_time);
+        }
+        let mut answer = Response::new(AnswerBody::Handed(handed));
         *answer.status_mut() = status;
         *answer.headers_mut() = headers;
         answer
