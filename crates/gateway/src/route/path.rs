@@ -43,7 +43,7 @@ fn segment(text: &str) -> Result<String, Refusal> {
     let decoded = super::query::decode(text, false)
         .ok_or_else(|| bad("the path has an escape that is none, or is no text"))?;
     if decoded.is_empty() {
-        return Err(bad("the path has an empty part: two slashes in a row"));
+        return Err(bad("the path has two slashes in a row; does the base URL end in one?"));
     }
     if decoded.bytes().all(|byte| byte == b'.') {
         return Err(bad("the path has a part of dots, which leads elsewhere"));
