@@ -226,8 +226,13 @@ fn quoted(text: &str) -> String {
 
 /// Sets it, with what is not of ASCII left out: names of models may be anything.
 fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    let value: String = value.chars().filter(|c| matches!(c, ' '..='~')).collect();
-    if let Ok(value) = HeaderValue::from_str(&value) {
+    let is_kept = |c: char| matches!(c, ' '..='~');
+    let value = if value.chars().all(is_kept) {
+        HeaderValue::from_str(value)
+    } else {
+        HeaderValue::from_str(&value.chars().filter(|c| is_kept(*c)).collect::<String>())
+    };
+    if let Ok(value) = value {
         headers.insert(name, value);
     }
 }
