@@ -1,5 +1,7 @@
 //! What a body says is what is checked: nothing in it goes past a project's models or its budget.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use common::{MODEL, Served, Setup, TRIAGE};

@@ -1,6 +1,8 @@
 //! Bodies of 100 MB pass through in little memory. A program of its own, whose allocator counts: the client, the gateway
 //! and the provider are all in it.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::net::SocketAddr;

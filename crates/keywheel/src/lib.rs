@@ -40,6 +40,7 @@
 //! | texts as vectors, remembered | [`embed`](mod@embed), [`embed_cache`] |
 //! | files and long prompts that are kept | [`files`], [`caches`] |
 //! | any other call of the API | [`raw`] |
+//! | what a request in JSON weighs and asks for, whatever its size | [`sketch`] |
 //! | what requests and answers hold | [`api`] |
 //! | what can go wrong, and what to do about it | [`Error`] |
 //! | what was tried on the way to an answer | [`Reply::attempts`] |

@@ -1,5 +1,7 @@
 //! How much memory sketching a large body takes. A program of its own, whose allocator counts.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 use std::{io::Write as _, sync::Arc};
 
 use keywheel::{
