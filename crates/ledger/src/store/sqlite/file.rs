@@ -21,8 +21,9 @@ use crate::{Durability, ErrorKind, LedgerError, StorageInfo, StorageKind};
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How many statements are kept ready.
 const STATEMENTS: usize = 32;
-/// How much of the file is kept in memory, in KiB.
-const CACHE_KIB: i64 = 16 * 1024;
+/// How much of the file is kept in memory, in KiB. What is written is the newest rows, and they lie together: at a million
+/// rows four times as much is no faster.
+const CACHE_KIB: i64 = 4 * 1024;
 /// After how many pages of 4 KiB the log is copied into the file. Copying stops the writer for some
 /// milliseconds, so not too often; and readers have to look through the log, so not too rarely.
 const LOG_PAGES: i64 = 4_000;
