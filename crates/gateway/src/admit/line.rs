@@ -80,6 +80,8 @@ pub(crate) struct Line {
     requests: HashMap<Ticket, Request>,
     /// How many are in a queue, in all.
     queued: usize,
+    /// Those who came from a queue and try.
+    trying: Vec<Ticket>,
     last_ticket: u64,
     /// How often somebody was let through.
     let_through: u64,
@@ -168,6 +170,7 @@ impl Line {
             return Vec::new();
         }
         request.state = State::UnderWay;
+        self.trying.retain(|other| *other != ticket);
         let (project, model) = (request.project.clone(), Arc::clone(&request.model));
         self.let_through += 1;
         let turn = self.let_through;
@@ -176,7 +179,7 @@ impl Line {
         let priority = queue.priority;
         self.leave_queue(&project, ticket);
         if self.queued > 0 {
-            self.count_passed(&project, priority, &model);
+            self.count_passed(&project, priority, &model, now_ms);
         }
         self.next(now_ms)
     }
@@ -202,6 +205,7 @@ impl Line {
             queue.under_way = queue.under_way.saturating_sub(1);
         }
         request.state = State::Waits;
+        self.trying.retain(|other| *other != ticket);
         let later = |until| if until > now_ms { until } else { now_ms + SHORTEST_PAUSE_MS };
         let until_ms = met.until_ms.map(later);
         request.met = Some(Met { until_ms, ..met });
@@ -216,6 +220,7 @@ impl Line {
     /// It is gone: answered, refused, or its client went away.
     pub(crate) fn leave(&mut self, ticket: Ticket, now_ms: i64) -> Vec<Ticket> {
         let Some(request) = self.requests.remove(&ticket) else { return Vec::new() };
+        self.trying.retain(|other| *other != ticket);
         if let Some(queue) = self.queues.get_mut(&request.project)
             && request.state != State::Waits
         {
@@ -253,7 +258,8 @@ impl Line {
 
     /// The soonest moment after `now_ms` at which time alone helps somebody.
     pub(crate) fn next_moment(&self, now_ms: i64) -> Option<i64> {
-        let waiting = self.requests.values().filter(|request| request.state == State::Waits);
+        let queued = self.queues.values().flat_map(|queue| &queue.order);
+        let waiting = queued.filter_map(|ticket| self.requests.get(ticket));
         let moments = waiting.filter_map(|request| request.met?.until_ms);
         moments.filter(|until| *until > now_ms).min()
     }
@@ -294,6 +300,7 @@ impl Line {
         let Some(request) = self.requests.get_mut(&ticket) else { return };
         request.state = State::Tries;
         request.seen = self.changes;
+        self.trying.push(ticket);
         if let Some(queue) = self.queues.get_mut(&request.project) {
             queue.under_way += 1;
         }
@@ -319,41 +326,44 @@ impl Line {
             return true;
         }
         // Nobody passed it yet, and all others came before.
-        let newcomer = (0, Ticket(u64::MAX));
-        self.passes_all(project, queue, model, now_ms)
-            && self.held_by(project, queue.priority, model, newcomer, now_ms).is_none()
+        let newcomer = Claim { project, priority: queue.priority, passed: 0, ticket: LAST };
+        let holds = self.holds(now_ms);
+        self.passes_all(newcomer, queue, model, &holds)
+            && held_by(&holds, newcomer, model).is_none()
     }
 
     /// Whether all who wait in its own queue wait for the keys of models other than `model`.
-    fn passes_all(&self, project: &AccountId, queue: &Queue, model: &str, now_ms: i64) -> bool {
+    fn passes_all(
+        &self,
+        newcomer: Claim<'_>,
+        queue: &Queue,
+        model: &str,
+        holds: &[Hold<'_>],
+    ) -> bool {
         let mut spoken_for: Vec<&str> = Vec::new();
         queue.order.iter().all(|ticket| {
             let Some(earlier) = self.requests.get(ticket) else { return true };
             if *earlier.model == *model {
                 return false;
             }
-            let is_known = spoken_for.contains(&&*earlier.model);
-            let waits_for_keys = || {
-                let limit = earlier.met.map(|met| met.limit);
-                let own = (earlier.passed, *ticket);
-                let held = || self.held_by(project, queue.priority, &earlier.model, own, now_ms);
-                limit.or_else(held) == Some(Limit::Keys)
-            };
-            let passes = is_known || waits_for_keys();
-            if passes && !is_known {
-                spoken_for.push(&earlier.model);
+            if spoken_for.contains(&&*earlier.model) {
+                return true;
             }
-            passes
+            spoken_for.push(&earlier.model);
+            let claim = Claim { passed: earlier.passed, ticket: *ticket, ..newcomer };
+            let limit = earlier.met.map(|met| met.limit);
+            limit.or_else(|| held_by(holds, claim, &earlier.model)) == Some(Limit::Keys)
         })
     }
 
     /// The first, by the rules, of those who may try.
     fn candidate(&self, now_ms: i64) -> Option<Ticket> {
+        let holds = self.holds(now_ms);
         let waiting = self.queues.iter().filter(|(_, queue)| !queue.order.is_empty());
         let free = waiting.filter(|(_, queue)| queue.has_place());
         let mut ready: Vec<_> = free
             .filter_map(|(project, queue)| {
-                Some((project, queue, self.ready(project, queue, now_ms)?))
+                Some((project, queue, self.ready(project, queue, &holds, now_ms)?))
             })
             .collect();
         ready.sort_by_key(|(_, queue, ticket)| (Reverse(queue.priority), queue.last_turn, *ticket));
@@ -365,7 +375,13 @@ impl Line {
     }
 
     /// The first of a queue for whom there may be room, and whom nobody holds back.
-    fn ready(&self, project: &AccountId, queue: &Queue, now_ms: i64) -> Option<Ticket> {
+    fn ready(
+        &self,
+        project: &AccountId,
+        queue: &Queue,
+        holds: &[Hold<'_>],
+        now_ms: i64,
+    ) -> Option<Ticket> {
         let mut spoken_for: Vec<&str> = Vec::new();
         for ticket in &queue.order {
             let Some(request) = self.requests.get(ticket) else { continue };
@@ -376,8 +392,9 @@ impl Line {
                 (State::Waits, met)
                     if met.is_none_or(|met| self.may_help(request, met, now_ms)) =>
                 {
-                    let own = (request.passed, *ticket);
-                    match self.held_by(project, queue.priority, &request.model, own, now_ms) {
+                    let (priority, passed) = (queue.priority, request.passed);
+                    let claim = Claim { project, priority, passed, ticket: *ticket };
+                    match held_by(holds, claim, &request.model) {
                         None => return Some(*ticket),
                         Some(limit) => limit,
                     }
@@ -407,79 +424,117 @@ impl Line {
             || met.until_ms.is_some_and(|until| until <= now_ms)
     }
 
-    /// What others wait for who hold back who wants `model`: those of higher priority who want it, too, and equals who
-    /// were passed often enough. Of those it is the first who holds the others.
-    fn held_by(
-        &self,
-        project: &AccountId,
-        priority: u8,
-        model: &str,
-        (passed, own): (u32, Ticket),
-        now_ms: i64,
-    ) -> Option<Limit> {
-        let mut held_by = None;
-        for (other, queue) in &self.queues {
-            if other == project || queue.met.is_none() || queue.priority < priority {
+    /// Who holds others back: of each queue the first, and behind those who wait for keys the first who wants those of
+    /// another model. Who stands behind a limit of its project's own takes nothing from others.
+    fn holds(&self, now_ms: i64) -> Vec<Hold<'_>> {
+        let mut holds: Vec<Hold<'_>> = Vec::new();
+        for (project, queue) in &self.queues {
+            if queue.met.is_none() {
                 continue;
             }
+            let before = holds.len();
             for ticket in &queue.order {
                 let Some(request) = self.requests.get(ticket) else { continue };
-                let is_due =
-                    request.passed >= MOST_PASSED && (passed < MOST_PASSED || *ticket < own);
-                let limit = queue.wanted(request);
-                let wants_it = match limit {
-                    Some(Limit::Allowance) => true,
-                    Some(Limit::Keys) => *request.model == *model,
-                    Some(Limit::Own) | None => false,
-                };
-                if !(queue.priority > priority || is_due) || !wants_it {
+                if holds[before..].iter().any(|hold| *hold.model == *request.model) {
                     continue;
                 }
-                // Who could try and may not, for want of a place under way, takes nothing from others.
+                // Who could try and may not, for want of a place under way, takes nothing either.
                 let is_stuck = !queue.has_place()
                     && request.state == State::Waits
                     && request.met.is_none_or(|met| self.may_help(request, met, now_ms));
+                let limit = match queue.wanted(request) {
+                    Some(limit @ (Limit::Allowance | Limit::Keys)) => limit,
+                    // It may be through in a moment, and then it is the next one's turn.
+                    _ if request.state == State::Tries => continue,
+                    _ => break,
+                };
                 if is_stuck {
-                    continue;
+                    break;
                 }
-                if limit == Some(Limit::Allowance) {
-                    return limit;
+                let (priority, passed) = (queue.priority, request.passed);
+                let claim = Claim { project, priority, passed, ticket: *ticket };
+                holds.push(Hold { claim, limit, model: &request.model });
+                if limit == Limit::Allowance {
+                    break;
                 }
-                held_by = limit;
             }
         }
-        held_by
+        holds
     }
 
     /// Whether somebody of another project tries for the same shared thing right now.
     fn is_contested(&self, project: &AccountId, queue: &Queue, request: &Request) -> bool {
         let wanted = queue.wanted(request).filter(|limit| *limit != Limit::Own);
         let Some(wanted) = wanted else { return false };
-        self.queues.iter().any(|(other, others)| {
-            if other == project || others.priority < queue.priority {
-                return false;
-            }
-            others.order.iter().filter_map(|ticket| self.requests.get(ticket)).any(|trying| {
-                trying.state == State::Tries
-                    && others.wanted(trying) == Some(wanted)
-                    && (wanted == Limit::Allowance || trying.model == request.model)
-            })
+        self.trying.iter().filter_map(|ticket| self.requests.get(ticket)).any(|trying| {
+            let others = self.queues.get(&trying.project);
+            trying.project != *project
+                && others.is_some_and(|others| {
+                    others.priority >= queue.priority && others.wanted(trying) == Some(wanted)
+                })
+                && (wanted == Limit::Allowance || trying.model == request.model)
         })
     }
 
     /// Counts one more for the equals of other projects who wait for what was just taken.
-    fn count_passed(&mut self, project: &AccountId, priority: u8, model: &str) {
-        let queues = &self.queues;
-        for request in self.requests.values_mut() {
-            if request.state == State::Waits
-                && request.project != *project
-                && request.met_shared(model)
-                && queues.get(&request.project).is_some_and(|queue| queue.priority == priority)
+    fn count_passed(&mut self, project: &AccountId, priority: u8, model: &str, now_ms: i64) {
+        let holds = self.holds(now_ms);
+        let passed = holds.iter().filter(|hold| {
+            hold.claim.project != project && hold.claim.priority == priority && hold.wants(model)
+        });
+        let passed: Vec<_> = passed.map(|hold| hold.claim.ticket).collect();
+        for ticket in passed {
+            if let Some(request) = self.requests.get_mut(&ticket)
+                && request.state == State::Waits
             {
                 request.passed += 1;
             }
         }
     }
+}
+
+/// Later than everybody.
+const LAST: Ticket = Ticket(u64::MAX);
+
+/// Somebody's standing beside those of other projects.
+#[derive(Debug, Clone, Copy)]
+struct Claim<'a> {
+    project: &'a AccountId,
+    priority: u8,
+    passed: u32,
+    ticket: Ticket,
+}
+
+/// Somebody who waits for what is shared.
+#[derive(Debug)]
+struct Hold<'a> {
+    claim: Claim<'a>,
+    limit: Limit,
+    model: &'a str,
+}
+
+impl Hold<'_> {
+    /// Whether one who wants the keys of `model` would take what it waits for.
+    fn wants(&self, model: &str) -> bool {
+        self.limit == Limit::Allowance || *self.model == *model
+    }
+
+    /// Whether it goes before `other`: it matters more, or was passed often enough. Of those who were, the first.
+    fn goes_before(&self, other: Claim<'_>) -> bool {
+        let own = self.claim;
+        let is_due =
+            own.passed >= MOST_PASSED && (other.passed < MOST_PASSED || own.ticket < other.ticket);
+        own.priority > other.priority || (own.priority == other.priority && is_due)
+    }
+}
+
+/// What others wait for who hold back `claim`, which wants the keys of `model`.
+fn held_by(holds: &[Hold<'_>], claim: Claim<'_>, model: &str) -> Option<Limit> {
+    let others = holds.iter().filter(|hold| {
+        hold.claim.project != claim.project && hold.wants(model) && hold.goes_before(claim)
+    });
+    // Who waits for the allowance holds back calls to all models.
+    others.map(|hold| hold.limit).max_by_key(|limit| *limit == Limit::Allowance)
 }
 
 impl Queue {
@@ -494,17 +549,6 @@ impl Queue {
             (*limit != Limit::Keys || *model == request.model).then_some(*limit)
         };
         request.met.map(|met| met.limit).or_else(before)
-    }
-}
-
-impl Request {
-    /// Whether it met a limit on something shared that one who wants `model` would take, too.
-    fn met_shared(&self, model: &str) -> bool {
-        match self.met.map(|met| met.limit) {
-            Some(Limit::Allowance) => true,
-            Some(Limit::Keys) => *self.model == *model,
-            Some(Limit::Own) | None => false,
-        }
     }
 }
 

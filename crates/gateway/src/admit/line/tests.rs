@@ -357,10 +357,22 @@ impl World {
             }
             let (_, higher, its_cap) = PROJECTS[other.project];
             if !is_own && higher > priority && wants_the_same(other) {
-                let own = self.all.values().filter(|third| third.project == other.project);
-                let under_way = own.filter(|third| !matches!(third.doing, Doing::Waits(_))).count();
+                let own = || {
+                    let own = self.all.iter().filter(|(_, third)| third.project == other.project);
+                    own.map(|(ticket, third)| (*ticket, third))
+                };
+                let waits = |third: &One| matches!(third.doing, Doing::Waits(_));
+                let under_way = own().filter(|(_, third)| !waits(third)).count();
                 let is_stuck = its_cap.is_some_and(|cap| under_way >= cap);
-                assert!(is_stuck, "{ticket:?} {one:?} is taken before {earlier:?} {other:?}");
+                // It is not its turn in its own project, whoever else may go.
+                let is_behind = own().any(|(before, third)| {
+                    let passes = third.met == Some(Limit::Keys) && third.model != other.model;
+                    before < *earlier && waits(third) && !passes
+                });
+                assert!(
+                    is_stuck || is_behind,
+                    "{ticket:?} {one:?} is taken before {earlier:?} {other:?}"
+                );
             }
         }
         assert!(cap.is_none_or(|cap| of_its_own < cap), "{ticket:?} is one too many");
