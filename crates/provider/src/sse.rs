@@ -28,6 +28,9 @@ pub struct Frame {
     pub data: Bytes,
     /// How it stood in the stream.
     pub framing: Framing,
+    /// Where it begins in the stream: so many bytes came before it. What separates the elements of an array belongs to
+    /// the next one.
+    pub start: u64,
 }
 
 impl fmt::Debug for Frame {
@@ -344,7 +347,12 @@ impl SseDecoder {
     fn dispatch(&mut self) -> Step {
         let event = self.event.take();
         match self.data.take() {
-            Some(data) => Step::Frame(Frame { event, data: data.whole(), framing: Framing::Event }),
+            Some(data) => Step::Frame(Frame {
+                event,
+                data: data.whole(),
+                framing: Framing::Event,
+                start: self.began,
+            }),
             None => Step::NeedMore,
         }
     }
@@ -354,6 +362,7 @@ impl SseDecoder {
         if self.data.is_some() {
             return false;
         }
+        let at = self.at();
         self.mode = match self.buf.first() {
             Some(b'{') => Mode::Object { depth: 0, in_string: false, in_array: false },
             Some(b'[') => {
@@ -362,7 +371,7 @@ impl SseDecoder {
             }
             _ => return false,
         };
-        self.event = None;
+        (self.event, self.began) = (None, at);
         true
     }
 
@@ -419,7 +428,7 @@ impl SseDecoder {
                     if !in_array {
                         self.back_to_lines();
                     }
-                    return bare(data, Framing::BareJson);
+                    return self.bare(data, Framing::BareJson);
                 }
             }
         }
@@ -429,7 +438,14 @@ impl SseDecoder {
         }
         let data = self.buf.split().freeze();
         self.back_to_lines();
-        bare(data, Framing::CutJson)
+        self.bare(data, Framing::CutJson)
+    }
+
+    /// The frame that `data` is, and the beginning of the next one, if it is an element of the same array.
+    fn bare(&mut self, data: Bytes, framing: Framing) -> Step {
+        let next = self.at();
+        let start = std::mem::replace(&mut self.began, next);
+        Step::Frame(Frame { event: None, data, framing, start })
     }
 
     /// What follows on the same line is no line of its own, and means nothing.
@@ -438,10 +454,6 @@ impl SseDecoder {
         self.scanned = 0;
         Step::Again
     }
-}
-
-fn bare(data: Bytes, framing: Framing) -> Step {
-    Step::Frame(Frame { event: None, data, framing })
 }
 
 enum Step {

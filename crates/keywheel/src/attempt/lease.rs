@@ -117,7 +117,7 @@ impl Run<'_> {
             return None;
         }
         self.say_waiting(until_ms);
-        self.race(ready, shut, pay, until_ms).await
+        Box::pin(self.race(ready, shut, pay, until_ms)).await
     }
 
     /// Waits in the lines of all `ready` models at once, and for the moments at which those that are `shut` may be

@@ -32,7 +32,7 @@ mod stream;
 mod unzip;
 pub(crate) mod work;
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use keywheel_core::{LimitSeen, Tier, Usage};
 use keywheel_pool::{Ask, Lease, Refusal};
@@ -211,7 +211,7 @@ impl<'a> Run<'a> {
         let answered = self.attempts(work).await;
         match &answered {
             Ok(_) => self.say_who_took_over(),
-            Err(_) => self.settle().await,
+            Err(_) => Box::pin(self.settle()).await,
         }
         answered
     }
@@ -241,8 +241,11 @@ impl<'a> Run<'a> {
             let sent_ms = self.inner.clock.unix_ms();
             self.count(&lease);
             let clock = &self.inner.clock;
-            let attempt = slip.during(clock, self.span.enter(self.attempt(work, &lease)));
-            let brought = until(&**clock, self.deadline_ms, attempt).await;
+            let brought = {
+                // In its place once: each future that it were moved into would be larger by its size.
+                let attempt = pin!(self.span.enter(self.attempt(work, &lease)));
+                until(&**clock, self.deadline_ms, slip.during(clock, attempt)).await
+            };
             let Some((limits, brought)) = brought else {
                 self.note(&lease, None, None, "the deadline came first");
                 self.inner.counters.failed();
@@ -259,7 +262,8 @@ impl<'a> Run<'a> {
                     return Ok((answer, Served { lease, pass, slip, limits }));
                 }
                 Brought::Refused { status, body, refused } => {
-                    self.refused(lease, pass, slip, status, &body, *refused).await?;
+                    // Rare, and large: apart from what every call needs.
+                    Box::pin(self.refused(lease, pass, slip, status, &body, *refused)).await?;
                 }
                 Brought::Nothing { sent, status, reason } => {
                     self.note(&lease, status, None, &reason);
@@ -275,7 +279,7 @@ impl<'a> Run<'a> {
                     }
                     let of_the_model = arrived;
                     let failure = Failure { reason, hint: None, in_doubt: arrived, of_the_model };
-                    self.failed(failure, is_free).await?;
+                    Box::pin(self.failed(failure, is_free)).await?;
                 }
                 Brought::Unreadable { status, reason } => {
                     self.note(&lease, Some(status), None, &reason);

@@ -16,7 +16,14 @@ impl Run<'_> {
     /// A key for the next attempt. What is owed for the last one is settled together with its reservation; or now, if
     /// the key is not to be had at once: nothing stays reserved while a call waits.
     pub(super) async fn lease_and_settle(&mut self) -> Result<(Lease, Pass), Error> {
-        let Some(owed) = self.tab.take_owed() else { return self.lease().await };
+        match self.tab.take_owed() {
+            None => self.lease().await,
+            // Rare, and large: apart from what every call needs.
+            Some(owed) => Box::pin(self.lease_while_settling(owed)).await,
+        }
+    }
+
+    async fn lease_while_settling(&mut self, owed: Slip) -> Result<(Lease, Pass), Error> {
         let (leased, owed) = {
             let mut leasing = pin!(self.lease());
             match leasing.as_mut().now_or_never() {
@@ -42,8 +49,11 @@ impl Run<'_> {
         let Candidate { model, ask, .. } = &self.chain[self.at];
         let (model, bill) = (Arc::clone(model), work.bill(ask));
         let facts = self.inner.facts.of(&model);
-        let reserving = self.tab.reserve(&model, lease.fingerprint(), bill, facts);
-        match until(&*self.inner.clock, self.deadline_ms, reserving).await {
+        let reserved = {
+            let reserving = pin!(self.tab.reserve(&model, lease.fingerprint(), bill, facts));
+            until(&*self.inner.clock, self.deadline_ms, reserving).await
+        };
+        match reserved {
             Some(Ok(slip)) => Ok(Some(slip)),
             Some(Err(refusal)) => self.not_let_through(refusal).map(|()| None),
             None => Err(Error::DeadlineReached { attempts: self.take_attempts() }),

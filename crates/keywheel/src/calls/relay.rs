@@ -282,6 +282,7 @@ fn ask_for_what_can_be_read(headers: &mut HeaderMap, is_stream: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ApiKey, KeySpec, StateLocation};
 
     #[test]
     fn only_encodings_that_can_be_read_are_asked_for() {
@@ -303,5 +304,18 @@ mod tests {
         let mut none = HeaderMap::new();
         ask_for_what_can_be_read(&mut none, false);
         assert!(none.is_empty());
+    }
+
+    /// Each call of a gateway is one of these while it waits, and futures grow unnoticed.
+    #[tokio::test]
+    async fn a_call_that_waits_takes_a_few_kilobytes() {
+        let gemini = Gemini::builder()
+            .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "KEY_1")])
+            .state(StateLocation::None)
+            .build()
+            .await
+            .unwrap();
+        let waits = hand_on(Arc::clone(&gemini.inner), gemini.relay(Call::get("models")));
+        assert!(size_of_val(&waits) < 8 * 1024, "{}", size_of_val(&waits));
     }
 }

@@ -159,7 +159,7 @@ impl Tab {
         let estimate = estimate(ledger, account, model, bill, facts);
         let ask = Ask::new(Arc::clone(model), estimate).key(key).request_id(&call.id);
         let reserved = match self.owed.take().and_then(Slip::into_parts) {
-            Some((held, actual)) => turn_over(held, actual, ask).await,
+            Some((held, actual)) => Box::pin(turn_over(held, actual, ask)).await,
             None => {
                 let taken = call.take();
                 let reserved = ledger.reserve(account, ask.calls(taken.calls)).await;

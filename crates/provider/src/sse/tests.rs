@@ -303,5 +303,9 @@ proptest! {
         prop_assert_eq!(&again, &frames);
         before.finish();
         prop_assert_eq!(before.next_frame(), Ok(None), "a part of the next frame is in it");
+        for (number, frame) in frames.iter().enumerate() {
+            let start = usize::try_from(frame.start).unwrap();
+            prop_assert_eq!(&decode([&stream.as_bytes()[..start]]), &frames[..number], "{}", start);
+        }
     }
 }

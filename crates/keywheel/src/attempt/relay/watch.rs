@@ -197,13 +197,12 @@ impl Watch {
     /// Reads the frames that are whole.
     fn frames(&mut self, ends: bool) -> Result<(), Fault> {
         while let How::Frames { decoder, unzip } = &mut self.how {
-            let before = decoder.passed();
             let zipped = unzip.is_some();
             match decoder.next_frame() {
                 Ok(Some(frame)) => {
                     let read = self.frame(&frame, ends);
-                    if !zipped {
-                        self.passed = before;
+                    if read.is_err() && !zipped {
+                        self.passed = frame.start;
                     }
                     read?;
                 }

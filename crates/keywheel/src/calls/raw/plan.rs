@@ -208,7 +208,8 @@ impl Plan {
                 let bill = Bill { input: ask.tokens, output, candidates: sketch.candidates.max(1) };
                 let builds_on =
                     BuildsOn { whatever: sketch.reads, names: !sketch.names.is_empty() };
-                let count = |options| looked.count(inner, call, &bucket, &sketch, options);
+                let count =
+                    |options| Box::pin(looked.count(inner, call, &bucket, &sketch, options));
                 let (bill, left) = bounded(inner, &bucket, bill, builds_on, options, count).await;
                 options = left;
                 Some(bill)
