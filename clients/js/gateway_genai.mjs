@@ -65,6 +65,18 @@ const tests = {
     assert.equal(told.details[0].metadata.scope, "project genai-js-spent");
   },
 
+  async "uploads a file and uses it"() {
+    const ai = client();
+    const file = new Blob(["12345678"], { type: "text/plain" });
+    const { name, uri, sizeBytes } = await ai.files.upload({ file });
+    assert.equal(Number(sizeBytes), 8);
+    const parts = [{ text: "What is in it?" }, { fileData: { fileUri: uri } }];
+    const contents = [{ role: "user", parts }];
+    const answer = await ai.models.generateContent({ model: MODEL, contents });
+    assert.equal(answer.usageMetadata.promptTokenCount, 4 + 2);
+    await ai.files.delete({ name });
+  },
+
   async "retries when it is told to"() {
     const before = await gateway.requests("spent", "over_budget");
     const retryOptions = { attempts: 3, initialDelay: 0.01, maxDelay: 0.02 };

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import io
 
 from google import genai
 from google.genai import errors, types
@@ -81,6 +82,38 @@ def works_with_v1beta_and_snake_case():
     assert answer.text.startswith("Simulated answer"), answer.text
 
 
+def uploads_a_file_and_uses_it():
+    client = it.client()
+    # More than one chunk of its own; after the first request its uploads show no key.
+    data = io.BytesIO(b"line\n" * 2_000_000)
+    config = types.UploadFileConfig(mime_type="text/plain", display_name="lines")
+    file = client.files.upload(file=data, config=config)
+    assert file.size_bytes == 10_000_000 and file.state == types.FileState.ACTIVE, file
+    small = client.files.upload(file=io.BytesIO(b"12345678"), config=config)
+    assert {file.name, small.name} <= {of.name for of in client.files.list()}
+    answer = client.models.generate_content(model=MODEL, contents=["What is in it?", small])
+    assert answer.usage_metadata.prompt_token_count == 4 + 2, answer
+    client.files.delete(name=small.name)
+    assert raises(errors.ClientError, lambda: client.files.get(name=small.name)).code == 403
+
+
+def caches_a_prompt_and_uses_it():
+    client = it.client()
+    config = types.CreateCachedContentConfig(contents=["word " * 2_000], ttl="60s")
+    cache = client.caches.create(model=MODEL, config=config)
+    use = types.GenerateContentConfig(cached_content=cache.name)
+    answer = client.models.generate_content(model=MODEL, contents="Well?", config=use)
+    assert answer.usage_metadata.cached_content_token_count == 2_500, answer
+    client.caches.delete(name=cache.name)
+
+
+def is_refused_what_cannot_be_bounded():
+    source = types.BatchJobSource(inlined_requests=[{"contents": "Say hello"}])
+    ask = lambda: it.client().batches.create(model=MODEL, src=source)
+    error = raises(errors.ClientError, ask)
+    assert error.code == 400 and "UNBOUNDED_ROUTE" in str(error), error
+
+
 def works_asynchronously():
     async def ask():
         client = it.client().aio
@@ -110,6 +143,9 @@ if __name__ == "__main__":
             tells_status_and_details,
             retries_when_it_is_told_to,
             works_with_v1beta_and_snake_case,
+            uploads_a_file_and_uses_it,
+            caches_a_prompt_and_uses_it,
+            is_refused_what_cannot_be_bounded,
             works_asynchronously,
         ],
     )
