@@ -51,3 +51,15 @@ async fn what_is_no_json_is_refused_where_it_should_name_the_model() {
     assert_eq!(sent(&served), 0, "it was sent on");
     assert_eq!(served.balance().await, (0, 0));
 }
+
+/// Compressed, or as Protocol Buffers: the provider may take it, and nobody here knows how much is in it.
+#[tokio::test]
+async fn a_body_that_cannot_be_read_is_reserved_at_all_that_the_model_reads() {
+    let served = Setup::with_projects("tokens_per_day = 100_000", "").start().await;
+    let url = served.url(&format!("/v1beta/models/{MODEL}:generateContent"));
+    let asked = served.client.post(url).header("x-goog-api-key", TRIAGE);
+    let asked = asked.header("content-encoding", "gzip").body(&b"\x1f\x8b\x08\0\0\0"[..]);
+    assert_eq!(asked.send().await.unwrap().status(), 400, "it fits into no such budget");
+    assert_eq!(sent(&served), 0);
+    assert_eq!(served.balance().await, (0, 0));
+}

@@ -88,8 +88,8 @@ pub struct Sketch {
     pub candidates: u64,
     /// Tools are offered whose quota is the provider's own: anything but plain functions.
     pub uses_tools: bool,
-    /// Tools are offered that read as much as they like, or an earlier conversation is read again: the input is not
-    /// bounded by the request.
+    /// Tools are offered that read as much as they like, an earlier conversation is read again, or it is no JSON: the
+    /// input is not bounded by what is seen of the request.
     pub reads: bool,
     /// What it builds on that belongs to one quota project: `files/…`, `cachedContents/…`, `interactions/…`; sorted.
     pub names: Vec<String>,
@@ -211,6 +211,8 @@ impl Sketch {
 
     fn is_but_text(&mut self, text: Feed) {
         self.is_json = false;
+        // Compressed, or in words of another format: nobody knows how much is in it, and what it offers.
+        self.reads = true;
         self.input_tokens = text.tokens();
     }
 }

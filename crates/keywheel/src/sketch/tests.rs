@@ -229,6 +229,7 @@ proptest! {
             if !is_json {
                 let text = estimate::tokens(&String::from_utf8_lossy(&body));
                 prop_assert_eq!(whole.input_tokens, text);
+                prop_assert!(whole.reads, "it has a bound that nobody knows");
             }
             let body = Body::from(body.clone());
             let changed = whole.with(&body, Some("m"), Some(7));
