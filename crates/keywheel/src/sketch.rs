@@ -61,7 +61,7 @@ pub enum Shape {
 /// let body = Body::from(r#"{ "contents": [{"parts": [{"text": "Say hello"}]}], "tools": [{"url_context": {}}] }"#);
 /// let sketch = Sketch::of(Shape::Generate, &body).await?;
 /// assert!(sketch.is_json && sketch.reads);
-/// assert!((4..10).contains(&sketch.input_tokens));
+/// assert!((4..20).contains(&sketch.input_tokens));
 /// assert_eq!(sketch.max_output, None);
 ///
 /// let bounded = sketch.with_max_output(&body, 512);
