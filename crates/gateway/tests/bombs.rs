@@ -1,6 +1,7 @@
 //! Bodies far larger than memory should be: spooled, weighed, and sent on, piece by piece. One test, alone in its
 //! process: it measures that process.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -104,6 +105,4 @@ async fn a_body_of_100_mb_grows_the_process_by_less_than_4_mb_and_arrives_whole(
     let (status, text) = ask(200 * MB).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{text}");
     assert!(peak().saturating_sub(before) < 4 * MB, "what is refused is not kept either");
-    let left = fs::read_dir(served.setup.folder.path()).unwrap().count();
-    assert!(left < 10, "{left} files: spooled bodies have no name");
 }

@@ -1,5 +1,7 @@
 //! Clients that go away: before the answer's head, in the middle of it. (In the queue: `queue.rs`.)
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Far more clients at once than a budget has room for.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{collections::BTreeMap, sync::Arc};

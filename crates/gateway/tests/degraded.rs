@@ -1,5 +1,7 @@
 //! A day without a model: the operator's own words, in the route's form, marked; or a refusal that says when.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use common::Setup;

@@ -1,6 +1,8 @@
 //! The ladder, rung by rung, through real sockets: what each refusal says, what waits, and that nothing goes upstream but
 //! what was let through.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{sync::Arc, time::Duration};

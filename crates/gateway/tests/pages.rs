@@ -1,5 +1,7 @@
 //! The gateway's own pages, and browsers that ask whether they may ask.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use common::{Setup, TRIAGE};

@@ -1,5 +1,7 @@
 //! Paths that mean one thing to us and another to somebody on the way.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use common::{Setup, upstream::Upstream};

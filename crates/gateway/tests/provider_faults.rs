@@ -1,5 +1,7 @@
 //! A provider that stalls, resets, talks garbage, or says "200" and means an error.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use common::{

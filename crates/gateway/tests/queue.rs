@@ -1,5 +1,7 @@
 //! The line of those for whom there is no room yet.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{sync::Arc, time::Duration};

@@ -1,5 +1,7 @@
 //! New settings for a gateway that runs, under load.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{

@@ -1,5 +1,7 @@
 //! No key of the provider's and no token of the gateway's own in any log, header, body, metric or file.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{

@@ -1,5 +1,7 @@
 //! Clients that are slow: with their head, their body, or the answer.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! A gateway that stops: nothing new, what is under way to its end, everything settled and written.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{sync::Arc, time::Duration};

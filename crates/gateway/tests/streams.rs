@@ -1,5 +1,7 @@
 //! Streams: byte for byte, with failover before the first of them only, and an end that clients notice.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use common::{

@@ -1,5 +1,7 @@
 //! Projects beside each other: whose token opens what, and what of a request never goes upstream.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use common::{BATCH, Setup, TRIAGE, upstream::Upstream};

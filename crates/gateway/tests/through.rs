@@ -1,5 +1,7 @@
 //! The way through: a request in, the provider's answer out.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use common::Setup;

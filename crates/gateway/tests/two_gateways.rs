@@ -1,5 +1,7 @@
 //! Two gateways on one state folder: one budget, one pool, one memory of uploads.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::sync::Arc;

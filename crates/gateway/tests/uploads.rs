@@ -1,6 +1,8 @@
 //! Files, and what else belongs to one quota project: uploads by signed addresses, and a clear answer when the one
 //! that keeps them cannot serve.
 
+#![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
+
 mod common;
 
 use std::{sync::Arc, time::Duration};

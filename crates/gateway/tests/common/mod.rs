@@ -12,7 +12,7 @@ use keywheel_sim::{Limits, ModelConfig, ProjectConfig, SimConfig, SimServer};
 use serde_json::{Value, json};
 
 pub(crate) const MODEL: &str = "gemini-3.5-flash-lite";
-/// What the gateway knows projects by in these tests; see [`token`].
+/// What the gateway knows projects by in these tests.
 pub(crate) const TRIAGE: &str = "triage-token-EXAMPLE-1";
 pub(crate) const BATCH: &str = "batch-token-EXAMPLE-22";
 
