@@ -99,6 +99,7 @@ fn a_file_keeps_its_permissions_and_a_link_stays_a_link() {
 #[test]
 fn what_is_no_toml_is_told_by_its_place_and_never_quoted() {
     let place = Place::new();
-    place.write("keywheel.toml", "[keys]\nkey = AQ.EXAMPLE-pasted-key\n");
-    place.run(&["project", "add", "app"]).ends(2).complains("keywheel.toml:2:");
+    place.write("client.toml", "[keys]\nkey = AQ.EXAMPLE-pasted-key\n");
+    let arguments = ["--config", "client.toml", "project", "add", "app"];
+    place.run(&arguments).ends(2).complains("client.toml:2:");
 }
