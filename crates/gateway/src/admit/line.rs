@@ -432,10 +432,10 @@ impl Line {
             if queue.met.is_none() {
                 continue;
             }
-            let before = holds.len();
+            let mut spoken_for: Vec<&str> = Vec::new();
             for ticket in &queue.order {
                 let Some(request) = self.requests.get(ticket) else { continue };
-                if holds[before..].iter().any(|hold| *hold.model == *request.model) {
+                if spoken_for.contains(&&*request.model) {
                     continue;
                 }
                 // Who could try and may not, for want of a place under way, takes nothing either.
@@ -454,8 +454,10 @@ impl Line {
                 let (priority, passed) = (queue.priority, request.passed);
                 let claim = Claim { project, priority, passed, ticket: *ticket };
                 holds.push(Hold { claim, limit, model: &request.model });
-                if limit == Limit::Allowance {
-                    break;
+                match (limit, request.state) {
+                    (_, State::Tries) => {}
+                    (Limit::Keys, _) => spoken_for.push(&request.model),
+                    _ => break,
                 }
             }
         }

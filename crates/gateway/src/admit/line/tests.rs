@@ -147,6 +147,9 @@ fn time_alone_helps_who_waits_for_a_moment() {
 #[test]
 fn no_more_are_under_way_than_the_cap_and_they_follow_in_their_order() {
     let mut line = Line::default();
+    // What somebody met who is gone says nothing of those who come now.
+    let gone = blocked(&mut line, of("a", 0), Limit::Own);
+    line.leave(gone, T);
     let two = || Arrival { in_flight: Some(2), ..of("a", 0) };
     let (one, other) = (goes(&mut line, two()), goes(&mut line, two()));
     let waiting: Vec<_> = (0..3).map(|_| waits(&mut line, two())).collect();
@@ -157,6 +160,19 @@ fn no_more_are_under_way_than_the_cap_and_they_follow_in_their_order() {
     // None of them met a limit: they need not try one by one.
     assert_eq!(line.leave(other, T), [waiting[1]]);
     assert_eq!(line.leave(waiting[0], T), [waiting[2]]);
+}
+
+#[test]
+fn who_waits_for_a_place_in_its_own_project_holds_nobody_else_back() {
+    let mut line = Line::default();
+    let one = || Arrival { in_flight: Some(1), ..of("high", 5) };
+    let first = blocked(&mut line, one(), Limit::Allowance);
+    let second = waits(&mut line, one());
+    let low = waits(&mut line, of("low", 0));
+    assert_eq!(line.freed(T), [first]);
+    assert_eq!(line.let_through(first, T), [low], "there may be more, and the second has no place");
+    goes(&mut line, of("low", 0));
+    assert_eq!(line.leave(first, T), [second]);
 }
 
 #[test]
