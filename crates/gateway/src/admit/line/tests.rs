@@ -171,7 +171,7 @@ fn who_waits_for_a_place_in_its_own_project_holds_nobody_else_back() {
     let low = waits(&mut line, of("low", 0));
     assert_eq!(line.freed(T), [first]);
     assert_eq!(line.let_through(first, T), [low], "there may be more, and the second has no place");
-    goes(&mut line, of("low", 0));
+    goes(&mut line, of("lowest", 0));
     assert_eq!(line.leave(first, T), [second]);
 }
 
