@@ -312,6 +312,24 @@ fn a_key_is_known_also_where_its_letters_are_escaped() {
 }
 
 #[test]
+fn halves_of_characters_weigh_as_they_do_when_parsed() {
+    for text in [
+        r"\ud83d",
+        r"a\ud83d b",
+        r"\ud83d\u0041",
+        r"\ud83d\ud83d\ude00",
+        r"\ude00\ud83d\n",
+        r"\ud83d\\\ud83d\u00e9\ud83d\u6c49",
+    ] {
+        let body = format!(r#"{{"contents":[{{"parts":[{{"text":"{text}"}}]}}]}}"#);
+        let parsed: GenerateRequest = serde_json::from_str(&body).unwrap();
+        let sketch = sketch(Shape::Generate, body.as_bytes());
+        assert_eq!(sketch.input_tokens, input_tokens(&parsed), "{text}");
+        assert_eq!(in_pieces(Shape::Generate, body.as_bytes(), 1), sketch, "{text}");
+    }
+}
+
+#[test]
 fn of_a_limit_that_is_named_twice_the_larger_counts_and_both_are_set() {
     let body = Body::from(
         r#"{"generationConfig":{"maxOutputTokens":5},"generation_config":{"max_output_tokens":9,"maxOutputTokens":7}}"#,
