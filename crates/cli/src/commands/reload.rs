@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::{
     exit::Exit,
     fault::Fault,
-    output,
+    output::{self, say},
     settings::Settings,
     sources::{Gateway, gateways},
 };
@@ -21,7 +21,10 @@ pub(crate) struct Args {
 /// The document of `reload`.
 #[derive(Debug, Serialize)]
 struct Told {
+    /// Those that were told.
     gateways: Vec<Gateway>,
+    /// Those that cannot be told from here: in another container. They look at their file by themselves.
+    elsewhere: Vec<Gateway>,
 }
 
 /// Tells every gateway on the state file that the settings name. The configuration is read here first: a faulty one
@@ -40,10 +43,17 @@ pub(crate) fn run(args: &Args, settings: &Settings) -> Result<Exit, Fault> {
         return Err(Fault::new(Exit::Fault, what)
             .hint("`reload` needs the configuration, or the KEYWHEEL_STATE, of the gateway"));
     }
+    let (gateways, elsewhere): (Vec<_>, Vec<_>) =
+        gateways.into_iter().partition(Gateway::is_within_reach);
     gateways.iter().try_for_each(tell)?;
+    for gateway in &elsewhere {
+        let Gateway { pid, address, .. } = gateway;
+        say(format!("process {pid} on {address} is in another container: send it SIGHUP there"));
+    }
+    let exit = if elsewhere.is_empty() { Exit::Fine } else { Exit::Fault };
     if args.json {
-        output::json("reload", &Told { gateways })?;
-        return Ok(Exit::Fine);
+        output::json("reload", &Told { gateways, elsewhere })?;
+        return Ok(exit);
     }
     for gateway in &gateways {
         output::print(format_args!(
@@ -51,7 +61,7 @@ pub(crate) fn run(args: &Args, settings: &Settings) -> Result<Exit, Fault> {
             gateway.pid, gateway.address
         ))?;
     }
-    Ok(Exit::Fine)
+    Ok(exit)
 }
 
 #[cfg(unix)]

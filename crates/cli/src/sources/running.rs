@@ -4,24 +4,42 @@
 
 use std::{
     fs::{self, File, TryLockError},
-    io::{self, Seek as _, Write as _},
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process,
 };
 
 use serde::{Deserialize, Serialize};
 
+use crate::moment;
+
 /// What its file says of a gateway.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Gateway {
     /// Its process.
     pub(crate) pid: u32,
+    /// Where that number means anything: this machine since its start, and the container. Empty where it cannot be
+    /// told.
+    pub(crate) machine: String,
     /// Where it listens.
     pub(crate) address: String,
     /// Its configuration, if it has a file.
     pub(crate) config: Option<String>,
     /// Since when.
     pub(crate) started_at: String,
+}
+
+impl Gateway {
+    /// This process, listening on `address`.
+    pub(crate) fn here(address: String, config: Option<String>) -> Self {
+        let started_at = moment::rfc3339(moment::now());
+        Self { pid: process::id(), machine: machine(), address, config, started_at }
+    }
+
+    /// True if its process can be reached from here by its number. In a container every gateway may be number 1.
+    pub(crate) fn is_within_reach(&self) -> bool {
+        self.machine == machine()
+    }
 }
 
 /// The file of a gateway that runs. Dropping it removes it.
@@ -39,17 +57,14 @@ impl RunFile {
     pub(crate) fn hold(state: &Path, gateway: &Gateway) -> io::Result<Self> {
         let folder = state.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        let path = folder.join(format!("{}{}{}", BEGIN, process::id(), END));
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&path)?;
-        file.lock()?;
-        file.set_len(0)?;
-        file.rewind()?;
+        // Not by the process's number: two containers on one volume have the same. Locked before it has its name, or
+        // it would be taken for one that was left.
+        let mut file = tempfile::Builder::new().prefix(BEGIN).suffix(".new").tempfile_in(folder)?;
+        file.as_file().lock()?;
         file.write_all(&serde_json::to_vec(gateway)?)?;
-        Ok(Self { path, _held: file })
+        let path = file.path().with_extension(&END[1..]);
+        let held = file.persist(&path).map_err(|error| error.error)?;
+        Ok(Self { path, _held: held })
     }
 }
 
@@ -93,6 +108,13 @@ pub(crate) fn gateways(state: &Path) -> io::Result<Vec<Gateway>> {
     Ok(running)
 }
 
+/// The machine since its start, and the container: what a process's number is unique in.
+fn machine() -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let numbers = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    format!("{} {}", boot.trim(), numbers.display()).trim().to_owned()
+}
+
 const BEGIN: &str = "gateway-";
 const END: &str = ".run";
 
@@ -101,12 +123,7 @@ mod tests {
     use super::*;
 
     fn gateway() -> Gateway {
-        Gateway {
-            pid: process::id(),
-            address: "127.0.0.1:8787".into(),
-            config: None,
-            started_at: "2026-11-30T07:12:03Z".into(),
-        }
+        Gateway::here("127.0.0.1:8787".into(), None)
     }
 
     #[test]
@@ -114,10 +131,25 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("pool.json");
         assert!(gateways(&state).unwrap().is_empty());
-        let held = RunFile::hold(&state, &gateway()).unwrap();
-        assert_eq!(gateways(&state).unwrap()[0].address, "127.0.0.1:8787");
+        // Two containers on one volume have the same number.
+        let held = [(); 2].map(|()| RunFile::hold(&state, &gateway()).unwrap());
+        let seen = gateways(&state).unwrap();
+        assert_eq!(seen.len(), 2);
+        assert!(seen.iter().all(Gateway::is_within_reach));
         drop(held);
-        assert!(gateways(&state).unwrap().is_empty());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    /// Its number is that of a stranger here.
+    #[test]
+    fn a_gateway_in_another_container_is_seen_and_not_within_reach() {
+        let elsewhere = Gateway { machine: "another pid:[1]".into(), ..gateway() };
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("pool.json");
+        let _held = RunFile::hold(&state, &elsewhere).unwrap();
+        let seen = gateways(&state).unwrap();
+        assert_eq!(seen, [elsewhere]);
+        assert!(!seen[0].is_within_reach());
     }
 
     /// Its number may be somebody else's by now: a signal would end a stranger.

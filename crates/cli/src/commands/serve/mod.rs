@@ -10,7 +10,6 @@ use self::{demo::Demo, signals::Signals};
 use crate::{
     exit::Exit,
     fault::Fault,
-    moment,
     output::say,
     settings::Settings,
     sources::{Gateway, RunFile},
@@ -48,12 +47,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<Exit, Fault> 
     let running = Server::start(config).await.map_err(greeting::not_started)?;
     let address = running.address();
     say(about.text(address, demo.is_some()));
-    let gateway = Gateway {
-        pid: std::process::id(),
-        address: address.to_string(),
-        config: file,
-        started_at: moment::rfc3339(moment::now()),
-    };
+    let gateway = Gateway::here(address.to_string(), file);
     let held = state.filter(|_| demo.is_none()).map(|state| RunFile::hold(&state, &gateway));
     if let Some(Err(error)) = &held {
         say(format!("warning: `keywheel reload` will not find this gateway: {error}"));
