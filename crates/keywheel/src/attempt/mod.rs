@@ -19,6 +19,7 @@ mod budget;
 mod chain;
 mod generate;
 mod judge;
+mod late;
 mod lease;
 mod outcome;
 mod pace;

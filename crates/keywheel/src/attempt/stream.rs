@@ -26,7 +26,7 @@ use super::{
     breaker::Outcome,
     generate::{MOST_HOPS, go_on},
     judge::judge,
-    outcome::{Next, PoolOutcome, decide},
+    late::refused_late,
 };
 use crate::{
     Attempt, Error,
@@ -279,26 +279,9 @@ impl GeminiStream {
             let reason = error.to_string();
             return self.breaks(Error::StreamBroken { reason, verdict: None });
         };
-        let (told, spent, next) = decide(&refused);
-        // After its first part it was refused too late to cost nothing.
-        slip.is(if pass.is_some() { spent } else { Spent::CutShort }, events.usage());
+        let (report, error) = refused_late(lease, pass, &mut slip, refused, events.usage());
         self.settling = Some(Box::pin(slip.settle()));
-        if let Some(pass) = pass {
-            pass.tell(match next {
-                Next::Retry { hint } => Outcome::Failed(hint),
-                Next::OtherKey | Next::HandBack => Outcome::Unclear,
-            });
-        }
-        let verdict = Box::new(refused.verdict);
-        let reason = format!("{} ({})", refused.cause, verdict.message);
-        let report = match told {
-            PoolOutcome::Refused(refusal) => Some(Box::pin(lease.refused(&refusal))),
-            PoolOutcome::Failed => {
-                lease.failed(&verdict.effects);
-                None
-            }
-        };
-        self.breaks(Error::StreamBroken { reason, verdict: Some(verdict) });
+        self.breaks(error);
         if let (Some(report), State::Broken(error)) = (report, &mut self.state) {
             let error = error.take();
             self.state = State::Reporting { report, error };

@@ -23,7 +23,7 @@ use crate::{
         Served,
         breaker::{Outcome, Pass},
         judge::judge,
-        outcome::{Next, PoolOutcome, decide},
+        late::refused_late,
     },
     charging::{Slip, Spent},
     gemini::Inner,
@@ -226,33 +226,16 @@ impl RelayBody {
             let error = Error::StreamBroken { reason: broke.to_string(), verdict: None };
             return self.breaks(Box::pin(slip.settle()), error);
         };
-        let (told, spent, next) = decide(&refused);
-        // After its first part it was refused too late to cost nothing.
-        slip.is(if pass.is_some() { spent } else { Spent::CutShort }, self.usage);
-        if let Some(pass) = pass {
-            pass.tell(match next {
-                Next::Retry { hint } => Outcome::Failed(hint),
-                Next::OtherKey | Next::HandBack => Outcome::Unclear,
-            });
-        }
-        let verdict = Box::new(refused.verdict);
-        let reason = format!("{} ({})", refused.cause, verdict.message);
+        let (report, error) = refused_late(lease, pass, &mut slip, refused, self.usage);
         let settling = slip.settle();
-        let closing: BoxFuture<'static, ()> = match told {
-            PoolOutcome::Refused(refusal) => {
-                let report = lease.refused(&refusal);
-                Box::pin(async move {
-                    settling.await;
-                    // A refusal in the middle is on record before it is handed out.
-                    let _reported = report.await;
-                })
-            }
-            PoolOutcome::Failed => {
-                lease.failed(&verdict.effects);
-                Box::pin(settling)
+        let closing = async move {
+            settling.await;
+            // A refusal in the middle is on record before it is handed out.
+            if let Some(report) = report {
+                let _reported = report.await;
             }
         };
-        self.breaks(closing, Error::StreamBroken { reason, verdict: Some(verdict) });
+        self.breaks(Box::pin(closing), error);
     }
 
     /// Whatever comes next of the live reply; `None`: the state has changed.
