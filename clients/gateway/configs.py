@@ -1,5 +1,6 @@
 """Writes what the clients are tested with: `configs.py FOLDER` makes upstream.toml for the simulator, and
-`configs.py FOLDER UPSTREAM_URL` keywheel.toml for the gateway in front of it.
+`configs.py FOLDER UPSTREAM_URL` keywheel.toml for the gateway in front of it, and degraded.toml for one that answers in
+the provider's place.
 
 Every client has projects and failing models of its own: what one spends or breaks, another does not miss, and they can
 run at the same time. The tokens and keys are made up.
@@ -70,13 +71,13 @@ keys = ["AQ.EXAMPLE-gateway-3"]
 GATEWAY = """\
 # Made by clients/gateway/configs.py.
 listen = "127.0.0.1:0"
-state = "pool.json"
+state = "{name}-pool.json"
 
 [upstream]
 base_url = "{upstream}"
 
 [ledger]
-path = "ledger.db"
+path = "{name}-ledger.db"
 
 [allowance]
 tokens = 1_000_000_000
@@ -106,6 +107,12 @@ token_sha256 = "{hash}"
 """
 
 
+DEGRADED = """
+[degraded]
+text = "The assistant is resting until {next_available_at}."
+"""
+
+
 def token(client, project):
     return f"EXAMPLE-token-of-{client}-{project}"
 
@@ -119,13 +126,13 @@ def upstream():
     return UPSTREAM + "".join(models) + KEYS
 
 
-def gateway(upstream_url):
+def gateway(name, upstream_url):
     def project(client, name, rules):
         hashed = hashlib.sha256(token(client, name).encode()).hexdigest()
         return PROJECT.format(client=client, name=name, hash=hashed, rules=rules)
 
     projects = (project(client, *of) for client in CLIENTS for of in PROJECTS.items())
-    return GATEWAY.format(upstream=upstream_url) + "".join(projects)
+    return GATEWAY.format(name=name, upstream=upstream_url) + "".join(projects)
 
 
 if __name__ == "__main__":
@@ -133,4 +140,6 @@ if __name__ == "__main__":
     if len(sys.argv) == 2:
         (folder / "upstream.toml").write_text(upstream())
     else:
-        (folder / "keywheel.toml").write_text(gateway(sys.argv[2]))
+        url = sys.argv[2]
+        (folder / "keywheel.toml").write_text(gateway("keywheel", url))
+        (folder / "degraded.toml").write_text(gateway("degraded", url) + DEGRADED)

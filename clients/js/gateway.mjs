@@ -1,6 +1,6 @@
 // What holds for every client against the gateway; `testsOf` an adapter, which says how a client is spoken to.
 //
-// Programs are run as `NAME.mjs GATEWAY_URL UPSTREAM_URL`; the configurations are of ../gateway/configs.py.
+// Programs are run as `NAME.mjs GATEWAY_URL DEGRADED_URL UPSTREAM_URL`; the configurations are of ../gateway/configs.py.
 
 import assert from "node:assert/strict";
 import { rejection } from "./harness.mjs";
@@ -15,7 +15,7 @@ const ATTEMPTS = 3;
 export class Gateway {
   constructor(client) {
     this.client = client;
-    [this.url, this.upstream] = process.argv.slice(2);
+    [this.url, this.degraded, this.upstream] = process.argv.slice(2);
   }
 
   token(project = "free") {
@@ -156,6 +156,22 @@ export function testsOf(it) {
       });
       it.kind(error, 503);
       says(error, "exhausted");
+    },
+
+    async "is answered in the provider's place"() {
+      const ours = gateway.url;
+      gateway.url = gateway.degraded;
+      try {
+        // The day's answers are spent, or are now.
+        for (let i = 0; i < 2; i += 1) await it.generate("Hi", { model: SPENT });
+        const resting = /^The assistant is resting until 20/;
+        assert.match(await it.generate("Hi", { model: SPENT }), resting);
+        let streamed = "";
+        for await (const text of it.stream("Hi", SPENT)) streamed += text;
+        assert.match(streamed, resting);
+      } finally {
+        gateway.url = ours;
+      }
     },
 
     async "gets the provider's own refusal"() {

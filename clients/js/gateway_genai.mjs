@@ -1,4 +1,4 @@
-// Google's SDK against the gateway: `gateway_genai.mjs GATEWAY_URL UPSTREAM_URL`.
+// Google's SDK against the gateway: `gateway_genai.mjs GATEWAY_URL DEGRADED_URL UPSTREAM_URL`.
 
 import assert from "node:assert/strict";
 import { ApiError, GoogleGenAI } from "@google/genai";

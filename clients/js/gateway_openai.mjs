@@ -1,4 +1,4 @@
-// OpenAI's SDK against the gateway: `gateway_openai.mjs GATEWAY_URL UPSTREAM_URL`.
+// OpenAI's SDK against the gateway: `gateway_openai.mjs GATEWAY_URL DEGRADED_URL UPSTREAM_URL`.
 
 import assert from "node:assert/strict";
 import OpenAI from "openai";

@@ -1,6 +1,6 @@
 """What holds for every client against the gateway: `tests_of` an adapter, which says how a client is spoken to.
 
-Programs are run as `NAME.py GATEWAY_URL UPSTREAM_URL`; the configurations are of ../gateway/configs.py.
+Programs are run as `NAME.py GATEWAY_URL DEGRADED_URL UPSTREAM_URL`; the configurations are of ../gateway/configs.py.
 """
 
 import json
@@ -22,7 +22,7 @@ class Gateway:
 
     def __init__(self, client):
         self.client = client
-        self.url, self.upstream = sys.argv[1:]
+        self.url, self.degraded, self.upstream = sys.argv[1:]
 
     def token(self, project="free"):
         return f"EXAMPLE-token-of-{self.client}-{project}"
@@ -161,6 +161,17 @@ def tests_of(it):
 
         refused(503, "exhausted", ask)
 
+    def is_answered_in_the_providers_place():
+        ours, gateway.url = gateway.url, gateway.degraded
+        try:
+            # The day's answers are spent, or are now.
+            answers = [it.generate("Hello", model=SPENT) for _ in range(3)]
+            streamed = "".join(it.stream("Hello", model=SPENT))
+        finally:
+            gateway.url = ours
+        for answer in (answers[-1], streamed):
+            assert answer.startswith("The assistant is resting until 20"), answer
+
     def gets_the_providers_own_refusal():
         raises(it.kinds[404], lambda: it.generate("Hello", model="gemini-1.0"))
 
@@ -200,6 +211,7 @@ def tests_of(it):
         is_refused_over_requests_per_minute,
         is_refused_over_its_budget,
         is_told_when_no_key_can_serve,
+        is_answered_in_the_providers_place,
         gets_the_providers_own_refusal,
         does_not_multiply_requests_to_a_failing_provider,
         notices("cut"),

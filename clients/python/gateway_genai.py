@@ -1,4 +1,4 @@
-"""Google's SDK against the gateway: `gateway_genai.py GATEWAY_URL UPSTREAM_URL`."""
+"""Google's SDK against the gateway: `gateway_genai.py GATEWAY_URL DEGRADED_URL UPSTREAM_URL`."""
 
 import asyncio
 import functools
@@ -27,9 +27,13 @@ class GoogleGenai(gateway.Adapter):
 
     # One that nobody holds any longer closes its connections, also under an iterator that is still read.
     @functools.cache
+    def made(self, url, token, api_version):
+        http = types.HttpOptions(base_url=url, api_version=api_version)
+        return genai.Client(api_key=token, http_options=http)
+
     def client(self, project="free", path="", token=None, api_version=None):
-        http = types.HttpOptions(base_url=self.gateway.url + path, api_version=api_version)
-        return genai.Client(api_key=token or self.gateway.token(project), http_options=http)
+        token = token or self.gateway.token(project)
+        return self.made(self.gateway.url + path, token, api_version)
 
     def generate(self, text, model=MODEL, project="free", path="", token=None):
         client = self.client(project, path, token)

@@ -1,4 +1,4 @@
-"""LangChain against the gateway: `gateway_langchain.py GATEWAY_URL UPSTREAM_URL`."""
+"""LangChain against the gateway: `gateway_langchain.py GATEWAY_URL DEGRADED_URL UPSTREAM_URL`."""
 
 from google.genai import errors as google
 from langchain_google_genai import ChatGoogleGenerativeAI, GoogleGenerativeAIEmbeddings

@@ -1,4 +1,4 @@
-"""LiteLLM against the gateway: `gateway_litellm.py GATEWAY_URL UPSTREAM_URL`."""
+"""LiteLLM against the gateway: `gateway_litellm.py GATEWAY_URL DEGRADED_URL UPSTREAM_URL`."""
 
 import litellm
 

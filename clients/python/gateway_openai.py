@@ -1,4 +1,4 @@
-"""OpenAI's SDK against the gateway: `gateway_openai.py GATEWAY_URL UPSTREAM_URL`."""
+"""OpenAI's SDK against the gateway: `gateway_openai.py GATEWAY_URL DEGRADED_URL UPSTREAM_URL`."""
 
 import openai
 from openai import OpenAI
