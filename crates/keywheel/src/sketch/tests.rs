@@ -336,11 +336,14 @@ fn of_a_limit_that_is_named_twice_the_larger_counts_and_both_are_set() {
     );
     let sketch = sketch(Shape::Generate, body.bytes().unwrap());
     assert_eq!(sketch.max_output, Some(9));
-    let set = sketch.with_max_output(&body, 1);
-    assert_eq!(
-        set,
-        r#"{"generationConfig":{"maxOutputTokens":1},"generation_config":{"max_output_tokens":1,"maxOutputTokens":1}}"#
-    );
+    let set = sketch.with_max_output(&body, 1_000);
+    let expected = body.bytes().unwrap().to_vec();
+    let expected = String::from_utf8(expected).unwrap().replace(['5', '9', '7'], "1000");
+    assert_eq!(set, expected);
+    let chat = Body::from(r#"{"max_tokens":5,"model":"models/a","n":1}"#);
+    let sketch = self::sketch(Shape::Chat, chat.bytes().unwrap());
+    let set = sketch.with(&chat, Some("b"), Some(1_000));
+    assert_eq!(set, r#"{"max_tokens":1000,"model":"b","n":1}"#);
 }
 
 #[test]
