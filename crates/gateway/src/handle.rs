@@ -171,7 +171,7 @@ fn refuse(
 
 /// In which dialect somebody is refused whose path nobody understands.
 fn guessed(head: &Parts) -> Dialect {
-    let openai = ["/openai/", "/chat/", "/embeddings"];
+    let openai = ["/openai/", "/chat/", "/embeddings", "/responses"];
     let is_openai = openai.iter().any(|word| head.uri.path().contains(word));
     if is_openai { Dialect::OpenAi } else { Dialect::Native }
 }

@@ -10,7 +10,7 @@ mod query;
 
 use std::fmt;
 
-use http::{Method, Uri, Version as HttpVersion, request::Parts};
+use http::{Method, Uri, Version as HttpVersion, header, request::Parts};
 
 pub(crate) use self::kind::Kind;
 pub(crate) use self::query::credentials;
@@ -94,12 +94,25 @@ pub(crate) struct Route {
 /// # Errors
 /// See [`parse`]. In HTTP/2 every address is absolute: there the host is left to the check of `Host`.
 pub(crate) fn of(head: &Parts, upstream: Dialect) -> Result<Route, Refusal> {
+    let here = address(head).unwrap_or_else(|| HERE.to_owned());
     if head.version < HttpVersion::HTTP_2 {
-        return parse(&head.method, &head.uri, upstream);
+        return at(&head.method, &head.uri, upstream, &here);
     }
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let uri = path.parse().map_err(|_| bad("the path is none"))?;
-    parse(&head.method, &uri, upstream)
+    at(&head.method, &uri, upstream, &here)
+}
+
+/// What the gateway is called to clients that do not say how they call it.
+const HERE: &str = "http://127.0.0.1:8787";
+
+/// How the client calls the gateway, as `https://gateway.example`.
+pub(crate) fn address(head: &Parts) -> Option<String> {
+    let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = head.uri.authority().map(http::uri::Authority::as_str).or(host)?;
+    // Whoever ends TLS before the gateway says so.
+    let is_tls = head.headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
+    Some(format!("{}://{host}", if is_tls { "https" } else { "http" }))
 }
 
 /// What `method` of `uri` asks for, where the upstream speaks `upstream`. Pure.
@@ -110,12 +123,17 @@ pub(crate) fn of(head: &Parts, upstream: Dialect) -> Result<Route, Refusal> {
 /// [`Reason::BadPath`] for a path or a query that another program on the way could read otherwise, whatever it asks for;
 /// [`Reason::UnknownRoute`] for one that is no route.
 pub(crate) fn parse(method: &Method, uri: &Uri, upstream: Dialect) -> Result<Route, Refusal> {
+    at(method, uri, upstream, HERE)
+}
+
+/// The same for a gateway that the client calls `here`.
+fn at(method: &Method, uri: &Uri, upstream: Dialect, here: &str) -> Result<Route, Refusal> {
     if uri.authority().is_some() || uri.scheme().is_some() {
         return Err(bad("write the path alone: this is a gateway and no proxy"));
     }
     let segments = path::segments(uri.path())?;
     let query = query::pairs(uri.query().unwrap_or_default())?;
-    path::route(method, &segments, query, upstream)
+    path::route(method, &segments, query, upstream, here)
 }
 
 impl Route {

@@ -83,3 +83,35 @@ async fn each_version_of_the_api_keeps_its_own() {
         assert!(line.contains("alt=json") && (line.contains("x=a%20b") || line.contains("x=a+b")));
     }
 }
+
+/// In the form that the client reads, whose base URL it is.
+#[tokio::test]
+async fn a_wrong_base_url_is_told_the_right_one_in_each_dialect() {
+    let upstream = Upstream::answering("application/json", "{}").await;
+    let served = Setup::default().start_before(&upstream.url()).await;
+    let here = served.url("");
+    for (path, told) in [
+        (
+            "/v1beta/v1beta/models/x:generateContent",
+            format!("the base URL has a version too many: use {here}"),
+        ),
+        (
+            "/v1beta/openai/v1/chat/completions",
+            format!("the base URL has a version too many: use {here}/v1beta/openai/"),
+        ),
+        (
+            "/v1/responses",
+            "/responses is not part of Google's OpenAI layer; use chat/completions".to_owned(),
+        ),
+    ] {
+        let answer = served.post(path, &serde_json::json!({})).send().await.unwrap();
+        assert_eq!(answer.status(), 404, "{path}");
+        let body: serde_json::Value =
+            serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+        assert_eq!(body["error"]["message"], told, "{path}");
+        let is_native = body["error"]["status"] == "NOT_FOUND";
+        let is_openai = body["error"]["code"] == "unknown_route";
+        assert_eq!((is_native, is_openai), (path.ends_with("Content"), !path.ends_with("Content")));
+    }
+    assert!(upstream.requests().is_empty(), "{:?}", upstream.requests());
+}

@@ -21,7 +21,7 @@ use crate::{
     project::{Project, Unbounded},
     refusal::{Reason, Refusal},
     respond::{AnswerBody, Flow, Handed},
-    route::{Dialect, Kind, Route},
+    route::{self, Dialect, Kind, Route},
     stream_end::{Elements, Framing, Tail},
     upload,
 };
@@ -230,7 +230,7 @@ fn lead_here(app: &App, head: &Parts, asked: &Asked, owner: &str, headers: &mut 
     for name in UPLOAD_URLS {
         let Some(url) = headers.remove(&name) else { continue };
         let address = url.to_str().ok().and_then(upload::Address::of);
-        let (Some(address), Some(base)) = (address, base(head)) else {
+        let (Some(address), Some(base)) = (address, route::address(head)) else {
             tracing::error!(header = %name, "the provider named an upload address that cannot be stood for");
             continue;
         };
@@ -238,15 +238,6 @@ fn lead_here(app: &App, head: &Parts, asked: &Asked, owner: &str, headers: &mut 
         let token = app.signer.sign(&begun, &address.path, &address.query, now);
         say(headers, name, &address.on(&base, &token));
     }
-}
-
-/// How the client calls the gateway, as `https://gateway.example`.
-fn base(head: &Parts) -> Option<String> {
-    let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let host = head.uri.authority().map(http::uri::Authority::as_str).or(host)?;
-    // Whoever ends TLS before the gateway says so.
-    let is_tls = head.headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
-    Some(format!("{}://{host}", if is_tls { "https" } else { "http" }))
 }
 
 /// How the provider's answer is framed.

@@ -57,12 +57,13 @@ fn segment(text: &str) -> Result<String, Refusal> {
     Ok(decoded)
 }
 
-/// The route of these segments.
+/// The route of these segments. `here` is how the client calls the gateway, for what it is told of a slip.
 pub(super) fn route(
     method: &Method,
     segments: &[String],
     query: Vec<(String, String)>,
     upstream: Dialect,
+    here: &str,
 ) -> Result<Route, Refusal> {
     let mut rest: Vec<&str> = segments.iter().map(String::as_str).collect();
     let mut project = None;
@@ -90,6 +91,9 @@ pub(super) fn route(
     if rest.is_empty() {
         return Err(unknown());
     }
+    if let Some(slip) = slip(&rest, version.is_some(), upstream) {
+        return Err(slip.refusal(project.as_deref(), here));
+    }
     let mut route = empty(method, query, project);
     route.version = version;
     (route.is_upload, route.is_download) = (is_upload, is_download);
@@ -105,6 +109,69 @@ pub(super) fn route(
         return openai(route, &rest, upstream);
     }
     native(route, &rest)
+}
+
+/// What people get wrong when they point a client here. Google would answer 404 to each of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slip {
+    /// The client puts a version behind the base URL, which has one already: of a client of Gemini's, and of OpenAI's.
+    Version(Dialect),
+    /// A client of Gemini's has the base URL of OpenAI's.
+    OtherDialect,
+    /// OpenAI's Responses, which Google has not.
+    Responses,
+}
+
+/// The slip in what stands behind the version, if there is one there.
+fn slip(rest: &[&str], has_version: bool, upstream: Dialect) -> Option<Slip> {
+    let is_version = |segment: &&str| Version::named(segment).is_some();
+    let (is_openai, rest) = match rest {
+        ["openai", below @ ..] => (true, below),
+        _ => (false, rest),
+    };
+    let first = rest.first()?;
+    let below = rest.iter().find(|segment| !is_version(segment)).copied().unwrap_or_default();
+    let speaks = match below {
+        "openai" => Dialect::OpenAi,
+        _ if OPENAI_ROUTES.contains(&below) => Dialect::OpenAi,
+        // Both have it; under `/openai/` it is OpenAI's.
+        "models" if is_openai && !rest.iter().any(|segment| segment.contains(':')) => {
+            Dialect::OpenAi
+        }
+        _ if upstream == Dialect::OpenAi => Dialect::OpenAi,
+        _ => Dialect::Native,
+    };
+    if is_version(first) && (has_version || is_openai) {
+        let of_gemini = is_openai && speaks == Dialect::Native;
+        return Some(if of_gemini { Slip::OtherDialect } else { Slip::Version(speaks) });
+    }
+    // What is put in front of the version, for uploads.
+    if has_version && matches!(*first, "upload" | "download") && rest.get(1).is_some_and(is_version)
+    {
+        return Some(Slip::Version(Dialect::Native));
+    }
+    (*first == "responses" && upstream == Dialect::Native).then_some(Slip::Responses)
+}
+
+impl Slip {
+    fn refusal(self, project: Option<&str>, here: &str) -> Refusal {
+        let project = project.map(|name| format!("/p/{name}")).unwrap_or_default();
+        let told = match self {
+            Self::Version(Dialect::Native) => {
+                format!("the base URL has a version too many: use {here}{project}")
+            }
+            Self::Version(Dialect::OpenAi) => {
+                format!("the base URL has a version too many: use {here}{project}/v1beta/openai/")
+            }
+            Self::OtherDialect => format!(
+                "the base URL is that of OpenAI's clients: for Gemini's use {here}{project}"
+            ),
+            Self::Responses => {
+                "/responses is not part of Google's OpenAI layer; use chat/completions".to_owned()
+            }
+        };
+        Refusal::new(Reason::UnknownRoute, told).should_retry(false)
+    }
 }
 
 fn openai(mut route: Route, rest: &[&str], upstream: Dialect) -> Result<Route, Refusal> {

@@ -93,6 +93,54 @@ fn what_official_clients_ask_for_is_understood() {
     }
 }
 
+/// Base URLs with what the client adds by itself, and OpenAI's newest route, which Google has not.
+#[test]
+fn a_base_url_that_is_wrong_is_told_the_right_one() {
+    let told = |path: &str| {
+        let head = http::Request::post(path).header("host", "gateway.example:8787");
+        let refusal = of(&head.body(()).unwrap().into_parts().0, NATIVE).expect_err(path);
+        assert_eq!(refusal.reason, Reason::UnknownRoute, "{path}");
+        refusal.message
+    };
+    let gemini = "the base URL has a version too many: use http://gateway.example:8787";
+    for path in [
+        "/v1beta/v1/models/m:generateContent",
+        "/v1/v1beta/models/m:generateContent",
+        "/v1beta/v1beta/models/m:streamGenerateContent?alt=sse",
+        "/v1beta/v1beta/models",
+        "/v1beta/v1beta/files",
+        "/v1beta/upload/v1beta/files",
+    ] {
+        assert_eq!(told(path), gemini, "{path}");
+    }
+    let of_project = told("/p/triage/v1beta/v1beta/models/m:generateContent");
+    assert_eq!(of_project, format!("{gemini}/p/triage"));
+    for path in [
+        "/v1beta/openai/v1/chat/completions",
+        "/v1beta/openai/v1/embeddings",
+        "/v1beta/openai/v1/models",
+        "/v1beta/v1/chat/completions",
+        "/v1/v1beta/openai/chat/completions",
+    ] {
+        assert_eq!(told(path), format!("{gemini}/v1beta/openai/"), "{path}");
+    }
+    let other = told("/v1beta/openai/v1beta/models/m:generateContent");
+    assert_eq!(
+        other,
+        "the base URL is that of OpenAI's clients: for Gemini's use http://gateway.example:8787"
+    );
+    for path in ["/responses", "/v1/responses", "/v1beta/openai/responses"] {
+        assert_eq!(
+            told(path),
+            "/responses is not part of Google's OpenAI layer; use chat/completions"
+        );
+    }
+    for path in ["/v1/responses", "/v1beta/openai/responses"] {
+        let route = parse(&Method::POST, &path.parse().unwrap(), Dialect::OpenAi).unwrap();
+        assert_eq!((&*route.path, route.dialect), ("responses", Dialect::OpenAi), "{path}");
+    }
+}
+
 #[test]
 fn model_verb_resource_and_dialect_are_told_apart() {
     let route = post("/v1beta/models/gemini-3.6-flash:streamGenerateContent?alt=sse");
