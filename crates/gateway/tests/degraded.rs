@@ -97,3 +97,24 @@ async fn without_such_words_the_refusal_says_when_in_header_and_body() {
     assert_eq!(info["metadata"]["scope"], "pool");
     assert!(info["metadata"]["reset_at"].is_string());
 }
+
+#[tokio::test]
+async fn health_says_that_it_rests_and_until_when_and_it_still_takes_requests() {
+    let served = spent("exploration = false\n[queue]\nwait = \"100ms\"\n").await;
+    let refused = served.generate().send().await.unwrap();
+    let body: Value = serde_json::from_str(&refused.text().await.unwrap()).unwrap();
+    let reset = body["error"]["details"][0]["metadata"]["reset_at"].as_str().unwrap().to_owned();
+    let page = served.client.get(served.url("/health")).send().await.unwrap();
+    let page: Value = serde_json::from_str(&page.text().await.unwrap()).unwrap();
+    assert_eq!(page["status"], "resting", "{page}");
+    assert_eq!(
+        (&page["keys"]["ready"], &page["keys"]["cooling"]),
+        (&0.into(), &1.into()),
+        "{page}"
+    );
+    let moment = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
+    let next = moment(page["next_available_at"].as_str().unwrap());
+    assert_eq!(next.timestamp(), moment(&reset).timestamp(), "both tell the same moment");
+    let ready = served.client.get(served.url("/readyz")).send().await.unwrap();
+    assert_eq!(ready.status(), StatusCode::OK, "it says when, which is an answer, too");
+}
