@@ -77,6 +77,10 @@ fn part() -> impl Strategy<Value = Value> {
             json!({"functionCall": {"name": "f", "args": {"a": [text, n, null, 1.5e-9, {}]}}})
         }),
         1 => Just(json!({"text": null, "fileData": 7})),
+        1 => text().prop_map(|text| {
+            let blob = json!({"mimeType": "image/png", "data": "AAAA".repeat(9_000)});
+            json!({"inlineData": blob, "text": text})
+        }),
         1 => Just(json!({})),
     ]
 }
