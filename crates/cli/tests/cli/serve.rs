@@ -108,21 +108,22 @@ fn without_keys_with_faults_or_without_the_address_it_does_not_start() {
 
 #[test]
 fn sigterm_under_load_ends_every_request_well_and_the_books_balance() {
-    let sim = Sim::slow(2, Duration::from_millis(300));
+    // Longer than what is left to connections when the drain is over.
+    let sim = Sim::slow(2, Duration::from_millis(2_500));
     let place = anywhere(Place::new()).with_sim(&sim);
     place.write("keywheel.toml", CONFIG);
     let gateway = Gateway::start(&place);
     let client = Client::new(&gateway, "anything");
     let (ended, answers) = sim.block_on(async {
-        let load = tokio::spawn(client.many(20));
+        let load = tokio::spawn(client.many(4));
         // All are with the provider.
-        sim.until_asked(20).await;
+        sim.until_asked(4).await;
         let ended = tokio::task::spawn_blocking(move || gateway.end(Signal::TERM)).await.unwrap();
         (ended, load.await.unwrap())
     });
     ended.ends(0).complains("stopped");
     assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
-    assert_books(&place, 20);
+    assert_books(&place, 4);
 }
 
 /// Whoever cannot wait for the last answer asks twice.
