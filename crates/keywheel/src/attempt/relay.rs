@@ -116,7 +116,11 @@ async fn pass(
     let key_label = served.lease.label().to_owned();
     let quota_project = served.lease.quota_project().to_owned();
     #[cfg(feature = "ledger")]
-    let standing = served.slip.standing();
+    let standing = {
+        // Of a whole reply it is known what it has cost.
+        let is_known = reading.remaining().is_some() && !work.is_fixed;
+        served.slip.standing(reading.usage().filter(|_| is_known))
+    };
     let (skipped, attempts) = (run.skipped(), run.take_attempts());
     let ask = run.chain.swap_remove(run.at).ask;
     drop(run);

@@ -229,7 +229,8 @@ pub struct Relayed {
     pub skipped: Vec<Skipped>,
     /// The longest answer in tokens that was set into the request, where the ledger set one.
     pub output_cap: Option<u64>,
-    /// The tightest of the limits that apply, after this call was reserved.
+    /// The tightest of the limits that apply, with what others have used and reserved. Tokens of this call are in it if
+    /// the reply is whole and says how many; else they are not known yet.
     #[cfg(feature = "ledger")]
     pub standing: Option<keywheel_ledger::LimitStanding>,
     /// What the call is named in the rows of the ledger; `None` without one.

@@ -4,7 +4,7 @@ use std::{future::Future, pin::pin, sync::Arc};
 
 use futures_util::future::{BoxFuture, Either, select};
 use keywheel_core::{Clock, Usage};
-use keywheel_ledger::{Actual, Hold, Ledger, LimitStanding, Outcome, RowId};
+use keywheel_ledger::{Actual, Hold, Ledger, LimitStanding, Outcome, RowId, Unit};
 
 use super::{Spent, tab::CallTag};
 use crate::time::sleep;
@@ -74,9 +74,17 @@ impl Slip {
         }
     }
 
-    /// The tightest of the limits that apply, after this reservation.
-    pub(crate) fn standing(&self) -> Option<LimitStanding> {
-        self.held.as_ref()?.hold.standing().cloned()
+    /// The tightest of the limits that apply. Tokens of this attempt are in it as far as they are known to be `used`:
+    /// its estimate would make a short answer look like a spent budget.
+    pub(crate) fn standing(&self, used: Option<Usage>) -> Option<LimitStanding> {
+        let Held { hold, .. } = self.held.as_ref()?;
+        let mut standing = hold.standing()?.clone();
+        if standing.limit.unit == Unit::Tokens {
+            let sum = &mut standing.sum;
+            sum.reserved = sum.reserved.saturating_sub(hold.reserved().tokens);
+            sum.settled = sum.settled.saturating_add(used.map_or(0, |used| used.charged()));
+        }
+        Some(standing)
     }
 
     /// `future`, with the ledger told now and then that it is under way.
