@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use http::HeaderMap;
 use keywheel::{
-    Error,
+    Error, ExhaustedKind,
     ledger::{LimitStanding, Sum},
 };
 
@@ -69,7 +69,7 @@ impl Refused {
             Self::QueueFull { depth, met } => {
                 let told = format!("{depth} requests of project {project} wait already");
                 let refusal = Refusal::new(Reason::QueueFull, told).scope(scope);
-                soonest(refusal, *met).should_retry(false)
+                soonest(refusal, *met)
             }
             Self::InFlight { waited } => {
                 let told = format!(
@@ -78,7 +78,7 @@ impl Refused {
                     waited.as_secs()
                 );
                 let refusal = Refusal::new(Reason::InFlight, told).scope(scope);
-                refusal.retry_after(A_WHILE).should_retry(false)
+                refusal.retry_after(A_WHILE)
             }
             Self::Behind { met, waited } => {
                 let seconds = waited.as_secs();
@@ -93,7 +93,8 @@ impl Refused {
                 let told = format!(
                     "the request waited {seconds} s behind others of project {project}: {what}"
                 );
-                soonest(Refusal::new(reason, told).scope(scope), *met).should_retry(false)
+                let refusal = soonest(Refusal::new(reason, told).scope(scope), *met);
+                if reason == Reason::OverBudget { refusal.should_retry(false) } else { refusal }
             }
             Self::Stopping => Refusal::new(Reason::Stopping, "the gateway stops")
                 .scope("gateway")
@@ -103,6 +104,12 @@ impl Refused {
                 match error {
                     // Whoever tries again at once stands in the same queue.
                     Error::OverBudget { .. } => refusal.should_retry(false),
+                    // Nothing but answers under way stood in its way, and they come to an end.
+                    Error::Exhausted { exhausted, .. }
+                        if exhausted.kind == ExhaustedKind::Busy && exhausted.soonest.is_none() =>
+                    {
+                        Refusal { should_retry: None, ..refusal.retry_after(A_WHILE) }
+                    }
                     _ => refusal,
                 }
             }
@@ -113,6 +120,7 @@ impl Refused {
 /// What is told where nobody knows how long it takes.
 const A_WHILE: Duration = Duration::from_secs(5);
 
+/// With the moment that the limit named.
 fn soonest(refusal: Refusal, met: Option<Met>) -> Refusal {
     match met.and_then(|met| met.until_ms).and_then(DateTime::from_timestamp_millis) {
         Some(moment) => refusal.reset_at(Some(moment)),

@@ -451,6 +451,13 @@ async fn keys_are_waited_for_as_long_as_they_come_in_time() {
         assert_eq!((refused.reason.as_str(), refused.status.as_u16()), ("exhausted", 503));
         assert_eq!(refused.reset_at.map(|at| at.timestamp_millis()), soonest);
     }
+    // All are busy until the wait is over: they will not be for long.
+    let busy = async |_| Err::<(), _>(exhausted(ExhaustedKind::Busy, None));
+    let later = async { (settle_down().await, desk.clock.advance(WAIT)) };
+    let (refused, _) = tokio::join!(desk.gate.pass(asking, busy), later);
+    let refused = refused.unwrap_err().refusal("a", desk.clock.now());
+    assert_eq!((refused.reason.as_str(), refused.should_retry), ("exhausted", None));
+    assert!(refused.retry_after.is_some());
     // Anything else is not the gate's business.
     let refused =
         desk.gate.pass(asking, async |_| Err::<(), _>(Error::Setting("odd".to_owned()))).await;
