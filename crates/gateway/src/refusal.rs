@@ -1,6 +1,7 @@
 //! What a client is told that gets no answer from the provider: status, headers, and a body in its own dialect.
 
 mod body;
+mod never_fits;
 mod of_error;
 
 use std::time::Duration;
@@ -9,8 +10,10 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
+use keywheel::ledger::Denied;
 use keywheel_core::scrub::scrub;
 
+pub(crate) use self::never_fits::Parts;
 use crate::route::Dialect;
 
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
@@ -205,6 +208,8 @@ pub(crate) struct Refusal {
     pub(crate) should_retry: Option<bool>,
     /// The provider's own reply, which goes back in the place of ours.
     pub(crate) as_it_came: Option<Box<AsItCame>>,
+    /// The limit that the request alone is larger than, until somebody says what the request consists of.
+    pub(crate) denied: Option<Box<Denied>>,
 }
 
 /// A reply of the provider's that is handed back.
@@ -230,6 +235,7 @@ impl Refusal {
             retry_after: None,
             should_retry: None,
             as_it_came: None,
+            denied: None,
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
     gateway::{App, Current},
     headers, pinned,
     project::{Project, Unbounded},
-    refusal::{Reason, Refusal},
+    refusal::{Parts as Weights, Reason, Refusal},
     respond::{AnswerBody, Flow, Handed},
     route::{self, Dialect, Kind, Route},
     stream_end::{Elements, Framing, Tail},
@@ -100,6 +100,10 @@ pub(super) async fn ask(
         let now = app.clock.now();
         refused.mark(&mut record.limits, now);
         let refusal = refused.refusal(project.name.as_str(), now);
+        let refusal = match parts(app, route, project, &sketch, model) {
+            Some(parts) => refusal.with_parts(parts, route.dialect),
+            None => refusal,
+        };
         pinned::explained(refusal, owner.as_deref())
     })?;
     record.holds(pass);
@@ -125,6 +129,25 @@ fn set_up(
         relay = relay.fallback(project.instead_of(model).iter().map(String::as_str));
     }
     Ok(relay)
+}
+
+/// What is reserved for such a request, by its parts. `None` where they cannot be told from it alone: files and caches
+/// are weighed by the provider.
+fn parts(
+    app: &App,
+    route: &Route,
+    project: &Project,
+    sketch: &Sketch,
+    model: Option<&str>,
+) -> Option<Weights> {
+    let answers = matches!(route.kind, Kind::Generate | Kind::Stream | Kind::Chat);
+    let reads = sketch.reads || sketch.cached_content.is_some() || !sketch.names.is_empty();
+    if !answers || reads {
+        return None;
+    }
+    let account = project.name.as_str();
+    let input = app.ledger.estimate(account, model?, sketch.input_tokens, Some(0), 1).input;
+    Some(Weights { input, max_output: sketch.max_output, candidates: sketch.candidates })
 }
 
 /// `x` and `models/x` are the same model.

@@ -99,7 +99,9 @@ impl Refusal {
         };
         let told = denied.to_string().replacen(&denied.scope.to_string(), &whose, 1);
         if denied.never_fits() {
-            return Self::new(Reason::NeverFits, told).scope(scope).should_retry(false);
+            let mut refusal = Self::new(Reason::NeverFits, told).scope(scope).should_retry(false);
+            refusal.denied = Some(Box::new(denied.clone()));
+            return refusal;
         }
         let refusal = Self::new(Reason::OverBudget, told).scope(scope).should_retry(false);
         match denied.retry_at {
