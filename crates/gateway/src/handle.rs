@@ -146,11 +146,21 @@ fn begun(app: &App, head: &Parts, route: &mut Route) -> Result<Option<Begun>, Re
     Ok(Some(begun))
 }
 
+/// As many of a project's models are named where it asks for another.
+const MOST_MODELS: usize = 5;
+
 fn allowed(project: &Project, model: &str) -> Result<(), Refusal> {
     if project.allows(model) {
         return Ok(());
     }
-    let fault = format!("the project {} may not use {model}", project.name.as_str());
+    let shown: Vec<_> = project.models.iter().take(MOST_MODELS).map(String::as_str).collect();
+    let models = shown.join(", ");
+    let more = match project.models.len().saturating_sub(MOST_MODELS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let name = project.name.as_str();
+    let fault = format!("the project {name} may not use {model}; it may use {models}{more}");
     let refusal = Refusal::new(Reason::ModelNotAllowed, fault);
     Err(refusal.scope(format!("project {}", project.name.as_str())).should_retry(false))
 }

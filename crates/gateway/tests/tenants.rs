@@ -116,7 +116,8 @@ async fn what_would_act_for_somebody_else_never_goes_upstream() {
 
 #[tokio::test]
 async fn a_model_that_is_not_allowed_is_refused_in_either_dialect() {
-    let served = Setup::with_projects("models = [\"gemini-other\"]", "").start().await;
+    let models = r#"models = ["gemini-other", "m2", "m3", "m4", "m5", "m6", "m7"]"#;
+    let served = Setup::with_projects(models, "").start().await;
     let answer = served.generate().header("x-goog-api-key", TRIAGE).send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::FORBIDDEN);
     assert_eq!(reason(answer).await, "MODEL_NOT_ALLOWED");
@@ -126,6 +127,11 @@ async fn a_model_that_is_not_allowed_is_refused_in_either_dialect() {
     assert_eq!(answer.status(), StatusCode::FORBIDDEN);
     let body: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
     assert_eq!(body["error"]["code"], "model_not_allowed");
+    let told = format!(
+        "the project triage may not use {}; it may use gemini-other, m2, m3, m4, m5 and 2 more",
+        common::MODEL
+    );
+    assert_eq!(body["error"]["message"], told);
     assert_eq!(served.balance().await, (0, 0));
 }
 
@@ -148,4 +154,31 @@ async fn what_cannot_be_bounded_is_refused_to_a_budgeted_project_without_a_fixed
     assert_eq!(answer.status(), StatusCode::OK, "{}", answer.text().await.unwrap());
     answer.bytes().await.unwrap();
     assert_eq!(served.balance().await, (5_000, 0));
+}
+
+/// What the refusal tells to set is let through, and a token more is not.
+#[tokio::test]
+async fn a_request_without_a_bound_is_told_which_one_fits_the_whole_budget() {
+    let served = Setup::with_projects("tokens_per_day = 5_000", "").start().await;
+    let path = format!("/v1beta/models/{}:generateContent", common::MODEL);
+    let ask = async |bound: Option<u64>| {
+        let mut body = common::prompt("Say hello");
+        if let Some(bound) = bound {
+            body["generationConfig"] = serde_json::json!({ "maxOutputTokens": bound });
+        }
+        let request = served.post(&path, &body).header("x-goog-api-key", TRIAGE);
+        let answer = request.send().await.unwrap();
+        let status = answer.status();
+        let body: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+        (status, body["error"]["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let (status, told) = ask(None).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(told.contains("8192 kept for an answer because it sets no maxOutputTokens"), "{told}");
+    let most = told.split("at most ").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+    let most: u64 = most.parse().unwrap();
+    let (status, told) = ask(Some(most + 1)).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(told.ends_with(&format!("set maxOutputTokens to at most {most}")), "{told}");
+    assert_eq!(ask(Some(most)).await, (StatusCode::OK, String::new()));
 }
