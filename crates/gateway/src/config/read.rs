@@ -8,7 +8,7 @@ use std::{
 
 use keywheel::{
     ConfigErrors, ConfigFault, ConfigFile, EmbeddedClient,
-    ledger::{AccountId, Limit, Period},
+    ledger::{AccountId, LedgerRules, Limit, Period, Unit},
     settings::{
         Section,
         words::{DURATION, any_time},
@@ -121,7 +121,8 @@ fn read(
         ledger.rules.accounts.insert(project.name.clone(), project.rules());
     }
     let EmbeddedClient { builder, keys, .. } = file.client(at);
-    let warnings = ledger.rules.overcommitments().iter().map(warning).collect();
+    let mut warnings: Vec<_> = ledger.rules.overcommitments().iter().map(warning).collect();
+    warnings.extend(ledger.rules.accounts.keys().filter_map(|name| small(&ledger.rules, name)));
     Config {
         settings: Settings {
             file: None,
@@ -143,6 +144,20 @@ fn read(
         ledger,
         warnings,
     }
+}
+
+/// What is told of a project whose budget has no room for one request that does not bound its answer.
+fn small(rules: &LedgerRules, project: &AccountId) -> Option<String> {
+    let output = rules.default_max_output(project.as_str());
+    let limits = rules.accounts.get(project)?.limits.iter();
+    let smallest =
+        limits.filter(|limit| limit.unit == Unit::Tokens).min_by_key(|limit| limit.cap)?;
+    (smallest.cap < output).then(|| {
+        format!(
+            "projects.{project}: its {smallest} are fewer than the {output} that are kept for the answer of a request \
+             that sets no maxOutputTokens, which therefore never fits: set default_max_output"
+        )
+    })
 }
 
 /// Where it listens: not where everybody can spend.

@@ -417,14 +417,31 @@ fn a_token_of_two_projects_stands_for_the_first_of_the_file() {
 fn budgets_that_promise_more_than_there_is_are_warned_about() {
     let text = |second| {
         format!(
-            "[allowance]\ntokens = 1_000\nperiod = \"day\"\n[projects.a]\ntokens_per_day = 500\n\
+            "[allowance]\ntokens = 100_000\nperiod = \"day\"\n[projects.a]\ntokens_per_day = 50_000\n\
              [projects.b]\ntokens_per_day = {second}"
         )
     };
-    assert_eq!(read(&text(400)).warnings, [""; 0]);
-    let warned = read(&text(401)).warnings;
-    let wanted = "the projects' budgets add up to 901 tokens, which is 90 % of the allowance of 1000 tokens a day";
+    assert_eq!(read(&text(40_000)).warnings, [""; 0]);
+    let warned = read(&text(40_001)).warnings;
+    let wanted = "the projects' budgets add up to 90001 tokens, which is 90 % of the allowance of 100000 tokens a day";
     assert_eq!(warned, [wanted]);
+}
+
+#[test]
+fn a_budget_with_no_room_for_an_unbounded_answer_is_warned_about() {
+    let warned = |own: &str| read(&format!("[projects.a]\n{own}")).warnings;
+    let told = warned("tokens_per_day = 8_191");
+    let wanted = "projects.a: its 8191 tokens a day are fewer than the 8192 that are kept for the answer of a request \
+         that sets no maxOutputTokens, which therefore never fits: set default_max_output";
+    assert_eq!(told, [wanted]);
+    assert_eq!(warned("tokens_total = 2_000\ndefault_max_output = 3_000").len(), 1);
+    for own in [
+        "tokens_per_day = 8_192",
+        "tokens_per_month = 500\ndefault_max_output = 500",
+        "calls_per_day = 5",
+    ] {
+        assert_eq!(warned(own), [""; 0], "{own}");
+    }
 }
 
 #[test]
