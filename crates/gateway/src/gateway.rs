@@ -22,6 +22,7 @@ use crate::{
     config::{Config, Settings},
     cors::Origins,
     metrics::Metrics,
+    pinned,
     reload::{self, ReloadError, Reloaded, Source},
     server::{self, Phase, Phases, ServerLimits, Stage},
     spool::{Spool, SpoolLimits},
@@ -105,6 +106,9 @@ impl Gateway {
         let ledger = Ledger::builder().clock(Arc::clone(&clock)).config(ledger).open().await?;
         let client = client.clock(Arc::clone(&clock)).ledger(ledger.clone(), first.as_str());
         let gemini = client.build().await?;
+        if let Some(warning) = pinned::warning(&settings, &gemini) {
+            tracing::warn!("{warning}");
+        }
         let phases = Phases::new();
         let source = Source::new(&settings, keys);
         let app = App::new(gemini, ledger, clock, settings, source, phases.stage())?;

@@ -4,9 +4,10 @@
 //! `affinity.rs` is the place for the owners of each: what made it, kept on disk before the answer goes out, and lists
 //! that walk over all quota projects. [`owner`] is where it would be asked.
 
-use keywheel::sketch::Sketch;
+use keywheel::{Gemini, sketch::Sketch};
 
 use crate::{
+    config::Settings,
     gateway::{App, Current},
     handle::Asked,
     refusal::{Reason, Refusal},
@@ -24,6 +25,23 @@ pub(crate) fn owner(app: &App, now: &Current, asked: &Asked, sketch: &Sketch) ->
         .quota_project
         .clone()
         .or_else(|| app.gemini.status().keys.first().map(|key| key.quota_project.clone()))
+}
+
+/// What is told of a `[stateful] quota_project` that no key belongs to: nothing could ever serve it.
+pub(crate) fn warning(settings: &Settings, gemini: &Gemini) -> Option<String> {
+    let own = settings.quota_project.as_deref()?;
+    let status = gemini.status();
+    if status.keys.iter().any(|key| key.quota_project == own) {
+        return None;
+    }
+    let mut known: Vec<_> = status.keys.iter().map(|key| &*key.quota_project).collect();
+    known.dedup();
+    known.truncate(5);
+    Some(format!(
+        "stateful.quota_project: no key belongs to {own}, so that nothing can serve files, caches, batches and \
+         interactions; there are {}",
+        known.join(", ")
+    ))
 }
 
 /// Says what `owner` has to do with it, where it is the reason that nothing can serve.

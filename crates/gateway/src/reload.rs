@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use crate::{
     config::{Config, Settings},
     gateway::{App, Current},
+    pinned,
     server::Phase,
 };
 
@@ -144,6 +145,7 @@ async fn whole(app: &App, sources: &mut Sources) -> Result<Reloaded, ReloadError
     let now = app.current();
     app.ledger.set_rules(with_those_who_left(ledger.rules, &app.ledger.rules()));
     warnings.extend(for_the_next_start(&now.settings, &settings));
+    warnings.extend(pinned::warning(&settings, &app.gemini));
     let projects = settings.projects.iter().count();
     app.goes_by(Current::new(settings));
     *sources = Sources { file: sources.file.take(), stamp, loader, keys: loaded.keys };

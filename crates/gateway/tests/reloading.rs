@@ -146,3 +146,22 @@ async fn a_lowered_budget_holds_at_once() {
     let used = running.ledger().usage("triage").await.unwrap();
     assert!(used.day.tokens.used() > 10, "what was spent stays spent");
 }
+
+/// Nothing could serve a file or a cache then, and each refusal would look like a spent quota.
+#[tokio::test]
+async fn a_quota_project_that_no_key_belongs_to_is_warned_about() {
+    let upstream = Upstream::answering("application/json", r#"{"candidates":[{}]}"#).await;
+    let kept = Kept { folder: tempfile::tempdir().unwrap(), url: upstream.url() };
+    let stateful =
+        |name: &str| format!("{}[stateful]\nquota_project = {name:?}\n", project("triage", TRIAGE));
+    kept.write(&project("triage", TRIAGE), &[1]);
+    let running = kept.start().await;
+    kept.write(&stateful("nobody"), &[1]);
+    let warnings = running.reload().await.unwrap().warnings;
+    let [warning] = &*warnings else { panic!("{warnings:?}") };
+    assert!(warning.starts_with("stateful.quota_project: no key belongs to nobody"), "{warning}");
+    let own = running.gemini().status().keys[0].quota_project.clone();
+    assert!(warning.contains(&own), "{warning}");
+    kept.write(&stateful(&own), &[1]);
+    assert!(running.reload().await.unwrap().warnings.is_empty());
+}
