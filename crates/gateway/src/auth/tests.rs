@@ -111,6 +111,19 @@ fn two_different_credentials_are_refused_and_neither_is_repeated() {
 }
 
 #[test]
+fn a_key_of_googles_is_told_from_a_token_and_not_repeated() {
+    let it = Fixture::new();
+    for key in ["AIzaSyEXAMPLE0000000000000000000000000001", "AQ.EXAMPLE-key-1"] {
+        let refusal = it.ask(MODEL, &[("x-goog-api-key", key)]).unwrap_err();
+        assert_eq!(refusal.reason, Reason::UnknownToken);
+        assert_eq!(refusal.message, "this looks like a key of Google's; show the project's token");
+        assert!(!format!("{refusal:?}").contains(key), "a refusal repeats a key");
+    }
+    let strange = it.ask(MODEL, &[("x-goog-api-key", "some-other-token")]).unwrap_err();
+    assert_eq!(strange.message, "the token is not one of this gateway's");
+}
+
+#[test]
 fn without_a_token_or_with_a_strange_one_nobody_comes_in() {
     let it = Fixture::new();
     assert_eq!(reason(it.ask(MODEL, &[])), Reason::NoToken);
