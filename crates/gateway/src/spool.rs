@@ -50,7 +50,7 @@ impl Default for SpoolLimits {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpoolError {
     /// 413.
-    #[error("the body is larger than {most} bytes")]
+    #[error("the body is larger than {}", size(*most))]
     TooLarge { most: u64 },
     /// 408.
     #[error("the body came too slowly")]
@@ -123,6 +123,16 @@ impl Spool {
             kept.add(piece, &self.limits, &self.memory).await?;
         }
     }
+}
+
+/// As the settings write sizes.
+fn size(bytes: u64) -> String {
+    let units = [(30, "GB"), (20, "MB"), (10, "KB")];
+    let whole = units.into_iter().find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift));
+    whole.map_or_else(
+        || format!("{bytes} bytes"),
+        |(shift, unit)| format!("{} {unit}", bytes >> shift),
+    )
 }
 
 impl SpoolLimits {

@@ -176,3 +176,13 @@ async fn a_folder_that_is_missing_or_a_disk_that_is_full_is_said_so() {
         assert!(matches!(error, SpoolError::DiskFull), "{error}");
     }
 }
+
+#[test]
+fn a_size_is_told_as_the_settings_write_it() {
+    for (most, told) in
+        [(128 << 20, "128 MB"), (2 << 30, "2 GB"), (1_536, "1536 bytes"), (4 << 10, "4 KB")]
+    {
+        let error = SpoolError::TooLarge { most };
+        assert_eq!(error.to_string(), format!("the body is larger than {told}"));
+    }
+}
