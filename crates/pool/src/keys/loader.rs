@@ -197,6 +197,8 @@ struct Load {
     names: Names,
     /// By name. What the environment sets stands here before any `.env` file is read.
     assignments: BTreeMap<String, Assignment>,
+    /// The environment of the process was looked at.
+    process: bool,
     keys: Vec<KeySpec>,
     by_fingerprint: HashMap<Fingerprint, usize>,
     faults: Vec<KeyFault>,
@@ -209,6 +211,7 @@ impl Load {
         Self {
             names,
             assignments: BTreeMap::new(),
+            process: false,
             keys: Vec::new(),
             by_fingerprint: HashMap::new(),
             faults: Vec::new(),
@@ -225,6 +228,7 @@ impl Load {
         if !process {
             return;
         }
+        self.process = true;
         // Not `env::vars`, which panics on a variable that is not UTF-8, whoever it belongs to.
         for (name, value) in env::vars_os() {
             let Some(name) = name.to_str() else { continue };
@@ -267,7 +271,12 @@ impl Load {
             match entry.value {
                 None if ours => self.fault(place, Problem::Malformed),
                 None => self.notes.push(KeyNote::Malformed(nameless(place))),
-                Some(_) if !ours => {}
+                Some(_) if !ours => {
+                    let is_set = |name: &str| self.process && env::var_os(name).is_some();
+                    if self.names.is_for_the_environment(&entry.name) && !is_set(&entry.name) {
+                        self.notes.push(KeyNote::NotFromDotEnv(place));
+                    }
+                }
                 Some(_) if entry.refers && !self.assignments.contains_key(&entry.name) => {
                     self.fault(place, Problem::Reference);
                 }

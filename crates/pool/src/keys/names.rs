@@ -15,6 +15,17 @@ const NOT_KEYS: [&str; 7] = [
     "KEYWHEEL_STATE",
 ];
 
+/// Those of them, and of the gateway's, that are read from the environment alone.
+const ENVIRONMENT_ONLY: [&str; 7] = [
+    "GEMINI_BASE_URL",
+    "GOOGLE_GEMINI_BASE_URL",
+    "KEYWHEEL_LEDGER",
+    "KEYWHEEL_LISTEN",
+    "KEYWHEEL_STATE",
+    "KEYWHEEL_TOKENS_PER_DAY",
+    "LEDGER_DB",
+];
+
 /// The names that follow from a prefix.
 #[derive(Debug, Clone)]
 pub(super) struct Names {
@@ -100,6 +111,11 @@ impl Names {
         let close =
             |to: &str| name.get(..to.len()).is_some_and(|head| head.eq_ignore_ascii_case(to));
         if close(&self.single) || close(&self.paid) { Role::NearMiss } else { Role::Other }
+    }
+
+    /// True if `name` is a setting that does nothing in a `.env` file.
+    pub(super) fn is_for_the_environment(&self, name: &str) -> bool {
+        !self.alone && self.role(name) == Role::Other && ENVIRONMENT_ONLY.contains(&name)
     }
 
     /// What the reader of an error should know was looked for.

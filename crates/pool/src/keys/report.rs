@@ -170,6 +170,8 @@ pub enum KeyNote {
     ProjectWithoutKey(Place),
     /// A name that is close to one that is read, but is not read.
     NotRead(Place),
+    /// A setting that is no key, in a `.env` file: only keys and tokens are read from there.
+    NotFromDotEnv(Place),
     /// A line that could not be read, and does not seem to be about keys.
     Malformed(Place),
     /// Holds keys, and other users of the machine can read it.
@@ -206,6 +208,10 @@ impl Display for KeyNote {
             Self::NotRead(place) => write!(
                 f,
                 "{place} is not read; if it is meant to be a key, put an underscore before the suffix and keep the case"
+            ),
+            Self::NotFromDotEnv(place) => write!(
+                f,
+                "{place} is not read: only keys and tokens are read from .env; set it in the environment"
             ),
             Self::Malformed(place) => write!(f, "{place} was passed over: it is not NAME=value"),
             Self::ReadableByOthers(place) => write!(

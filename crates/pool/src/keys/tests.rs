@@ -458,6 +458,22 @@ fn the_example_file_filled_in_shows_every_variable() {
     assert_eq!(loaded.notes, []);
 }
 
+/// Whoever writes the whole setup into `.env` believes that it all holds.
+#[test]
+fn a_setting_that_dotenv_files_do_not_have_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let text =
+        "GEMINI_API_KEY_1=AQ.EXAMPLE-a\nGOOGLE_GEMINI_BASE_URL=http://127.0.0.1:1\nOTHER=1\n";
+    let loaded = KeyLoader::new().dotenv(file(&dir, ".env", text)).load().unwrap();
+    let [note] = &*notes(&loaded) else { panic!("{:?}", loaded.notes) };
+    assert!(note.starts_with("GOOGLE_GEMINI_BASE_URL (line 2 of "), "{note}");
+    assert!(note.ends_with(
+        "is not read: only keys and tokens are read from .env; set it in the environment"
+    ));
+    let alone = KeyLoader::new().only("GEMINI_API_KEY_1").dotenv(dir.path().join(".env"));
+    assert_eq!(alone.load().unwrap().notes, []);
+}
+
 /// Names near and at the ones that are read, and values with a secret in all the wrong places.
 fn variables() -> impl Strategy<Value = Vec<(String, String)>> {
     let name = prop_oneof![
