@@ -49,6 +49,35 @@ fn a_token_is_printed_once_and_the_file_keeps_its_hash_and_every_comment() {
 }
 
 #[test]
+fn settings_that_are_turned_on_later_stay_out_of_a_project_that_was_added() {
+    let place = Place::new().with("GEMINI_API_KEY_1", "AQ.EXAMPLE-project");
+    place.run(&["init"]).ends(0);
+    token(&place, &["project", "add", "triage"]);
+    let text = place.read("keywheel.toml");
+    let mut on = text.clone();
+    for (setting, value) in [
+        ("listen", "listen = \"127.0.0.1:8787\""),
+        ("[allowance]", "[allowance]"),
+        ("tokens_per_day", "tokens_per_day = 1_000_000"),
+    ] {
+        let off = format!("\n#{value}\n");
+        assert!(on.contains(&off), "{setting} is not in the file");
+        on = on.replacen(&off, &format!("\n{value}\n"), 1);
+    }
+    place.write("keywheel.toml", &on);
+    let list = place.run(&["project", "list", "--json"]).ends(0).json("project list");
+    let limits = list["projects"][0]["limits"].as_array().unwrap();
+    assert!(limits.iter().all(|limit| !limit.as_str().unwrap().contains("1000000")), "{list}");
+    // Each goes to the end, and only there.
+    token(&place, &["project", "add", "batch"]);
+    let more = place.read("keywheel.toml");
+    assert!(
+        more.starts_with(&on) && more[on.len()..].starts_with("\n[projects.batch]\n"),
+        "{more}"
+    );
+}
+
+#[test]
 fn a_project_is_added_once_and_by_a_plain_name() {
     let place = Place::new();
     place.run(&["project", "add", "triage"]).ends(2).complains("keywheel init");

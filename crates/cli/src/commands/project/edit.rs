@@ -28,14 +28,19 @@ pub(super) struct Limits {
     /// Whose queued requests go first: 0 to 100.
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=100))]
     priority: Option<u64>,
-    /// The models it may use, the first before the second: a,b,c.
+    /// The models it may use: a,b,c. A later one answers when those before it cannot.
     #[arg(long, value_delimiter = ',')]
     models: Vec<String>,
 }
 
 /// A configuration being changed.
 #[derive(Debug)]
-pub(super) struct Edited(DocumentMut);
+pub(super) struct Edited {
+    document: DocumentMut,
+    /// What comes behind it. A section that were inserted would come before the comments at the end of the file, and
+    /// take over the settings among them that somebody turns on later.
+    appended: String,
+}
 
 impl Edited {
     /// Reads the file at `path`.
@@ -51,7 +56,7 @@ impl Edited {
             let what = error.message().trim_end().replace('\n', ", ");
             Fault::usage(format!("{}:{line}:{column}: {what}", path.display()))
         });
-        Ok(Self(parsed?))
+        Ok(Self { document: parsed?, appended: String::new() })
     }
 
     /// The same with another project.
@@ -71,7 +76,9 @@ impl Edited {
             let hint = format!("`keywheel project rotate {name}` gives it a new token");
             return Err(Fault::usage(what).hint(hint));
         }
-        projects.insert(name, Item::Table(limits.table(token)));
+        let mut section = DocumentMut::new();
+        section.insert("projects", Item::Table(implicit(name, limits.table(token))));
+        self.appended = format!("\n{section}");
         Ok(self)
     }
 
@@ -129,7 +136,7 @@ impl Edited {
         let target = fs::canonicalize(path).map_err(unwritten)?;
         let folder = target.parent().unwrap_or(Path::new("/"));
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(unwritten)?;
-        file.write_all(self.0.to_string().as_bytes()).map_err(unwritten)?;
+        file.write_all(self.text().as_bytes()).map_err(unwritten)?;
         let permissions = fs::metadata(&target).map_err(unwritten)?.permissions();
         file.as_file().set_permissions(permissions).map_err(unwritten)?;
         file.as_file().sync_all().map_err(unwritten)?;
@@ -137,8 +144,17 @@ impl Edited {
         Ok(())
     }
 
+    fn text(&self) -> String {
+        let mut text = self.document.to_string();
+        let is_open = !text.is_empty() && !text.ends_with('\n');
+        if is_open && !self.appended.is_empty() {
+            text.push('\n');
+        }
+        text + &self.appended
+    }
+
     fn projects(&mut self) -> Result<&mut Table, Fault> {
-        let projects = self.0.entry("projects").or_insert_with(|| {
+        let projects = self.document.entry("projects").or_insert_with(|| {
             let mut projects = Table::new();
             // No line `[projects]` of its own.
             projects.set_implicit(true);
@@ -149,6 +165,14 @@ impl Edited {
                 .hint("write each project as a section: [projects.<name>]")
         })
     }
+}
+
+/// `projects` with this section, and no line of its own.
+fn implicit(name: &str, section: Table) -> Table {
+    let mut projects = Table::new();
+    projects.set_implicit(true);
+    projects.insert(name, Item::Table(section));
+    projects
 }
 
 impl Limits {

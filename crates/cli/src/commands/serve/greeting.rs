@@ -73,7 +73,7 @@ pub(super) fn not_started(error: StartError) -> Fault {
         StartError::Ledger(error) => Fault::from(error)
             .hint("nothing is sent without a ledger: `keywheel ledger audit` looks at it"),
         StartError::Listen { .. } => Fault::new(Exit::Fault, error.to_string()).hint(
-            "--listen, KEYWHEEL_LISTEN or `listen` in the configuration name another address",
+            "`listen` in the configuration, or KEYWHEEL_LISTEN=127.0.0.1:8788, names another address",
         ),
         error => Fault::new(Exit::Fault, error.to_string()),
     }
