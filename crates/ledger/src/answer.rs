@@ -5,7 +5,7 @@ use std::fmt;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 
-use crate::{Amount, Limit, Row, RowId, RowState, Scope};
+use crate::{Amount, Limit, Row, RowId, RowState, Scope, Unit};
 
 /// A reservation that a limit does not let through. Nothing was written. `Display` says it in a
 /// sentence.
@@ -73,7 +73,10 @@ impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scope, limit, settled, reserved, asked, retry_at } = self;
         let unit = limit.unit;
-        write!(f, "{asked} {unit} do not fit into {scope}'s {limit}: ")?;
+        match (unit, asked) {
+            (Unit::Calls, 1) => write!(f, "the call does not fit into {scope}'s {limit}: ")?,
+            _ => write!(f, "{asked} {unit} do not fit into {scope}'s {limit}: ")?,
+        }
         if self.never_fits() {
             return write!(f, "that is more than the whole limit");
         }

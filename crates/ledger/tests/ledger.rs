@@ -377,3 +377,14 @@ async fn every_future_can_be_spawned() {
     spawnable((ledger.overruns(all()), ledger.swept(all())));
     spawnable(ledger.export(ExportFormat::Csv, all()).next());
 }
+
+#[tokio::test]
+async fn a_call_that_does_not_fit_is_told_as_one() {
+    let calls = Limit::calls(Period::Day, 0);
+    let ledger = Ledger::builder().account("a", [calls]).in_memory().open().await.unwrap();
+    let denied = ledger.reserve("a", Ask::new("m", 1)).await.unwrap().denied().unwrap();
+    assert_eq!(
+        denied.to_string(),
+        "the call does not fit into account a's 0 calls a day: that is more than the whole limit"
+    );
+}
