@@ -477,7 +477,7 @@ fn broken_toml_is_one_fault_with_its_place() {
     for (text, place) in [
         ("a = 1\nb = \n", "2:"),
         ("[keys\nprefix = 'A'", "1:"),
-        ("a = 1\na = 2", "2:1: duplicate key"),
+        ("a = 1\na = 2", "2:1: a: duplicate key"),
         ("state = pool.json", "1:9: string values must be quoted"),
         ("deadline = '2m", "1:"),
         (&format!("a = {}", "[".repeat(100_000)), "1:"),

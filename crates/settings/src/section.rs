@@ -73,8 +73,14 @@ impl<'t> Section<'t> {
             }),
             Err(error) => {
                 // Not the error's own `Display`: it quotes the line, which may hold a key.
-                let at = error.span().map_or(0, |span| span.start);
-                faults.add(at, error.message().trim_end().replace('\n', ", "));
+                let span = error.span().unwrap_or_default();
+                let what = error.message().trim_end().replace('\n', ", ");
+                let name = faults.text().get(span.clone()).unwrap_or_default().trim();
+                if what == "duplicate key" && !name.is_empty() {
+                    faults.add(span.start, format!("{}: {what}", words::shown(name)));
+                } else {
+                    faults.add(span.start, what);
+                }
                 None
             }
         }

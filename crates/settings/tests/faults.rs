@@ -33,6 +33,19 @@ fn faults(text: &str) -> Vec<String> {
     read(text, every_kind).err().unwrap_or_default().iter().map(ToString::to_string).collect()
 }
 
+/// The line alone does not say which: two settings may stand far apart.
+#[test]
+fn a_setting_that_stands_twice_is_named_unless_it_may_be_a_secret() {
+    for (text, fault) in [
+        ("number = 1\ntext = \"a\"\nnumber = 2", "3:1: number: duplicate key"),
+        ("[room.a]\n[room.b]\n[room.a]", "3:7: a: duplicate key"),
+    ] {
+        assert_eq!(faults(text), [fault]);
+    }
+    let secret = faults(&format!("{KEY} = 1\n{KEY} = 2"));
+    assert_eq!(secret, ["2:1: (a name): duplicate key"]);
+}
+
 #[test]
 fn a_value_of_another_kind_is_told_with_its_place_and_what_belongs_there() {
     for (text, fault) in [
