@@ -316,6 +316,16 @@ fn a_key_is_known_also_where_its_letters_are_escaped() {
 }
 
 #[test]
+fn bytes_without_a_type_weigh_no_less_than_as_text() {
+    for data in ["a1".repeat(2_000), "QUJD".repeat(2_000), "漢".repeat(900)] {
+        let body = json!({"contents": [{"parts": [{"inlineData": {"data": data}}]}]});
+        let parsed: GenerateRequest = serde_json::from_value(body.clone()).unwrap();
+        let weight = of(Shape::Generate, &body).input_tokens;
+        assert!(weight >= input_tokens(&parsed), "{weight}");
+    }
+}
+
+#[test]
 fn halves_of_characters_weigh_as_they_do_when_parsed() {
     for text in [
         r"\ud83d",
