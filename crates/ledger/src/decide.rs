@@ -36,6 +36,7 @@
 //!     panic!("800 of 1,000");
 //! };
 //! assert_eq!(tightest.expect("there is a limit").left(), 200);
+//! assert!(!delta.frees()); // on the contrary
 //! let row = Row::reserved(RowId::fresh(1), &ask(800)?);
 //! let totals = add(&row, delta);
 //! let key = &row.total_keys()[0]; // the account's, of the day

@@ -31,8 +31,8 @@ pub const BATCH: usize = 1_000;
 /// ```
 /// use std::{sync::Arc, time::Duration};
 /// use keywheel_ledger::{
-///     AccountId, Actual, Ask, LedgerRules, LedgerStore, Limit, MemoryStore, Period, Reservation,
-///     Reserving, RowQuery, RowState, Scope, Unit,
+///     AccountId, Ask, Charge, LedgerRules, LedgerStore, Limit, MemoryStore, Outcome, Period,
+///     Reservation, Reserving, RowQuery, RowState, Scope, Settlement, Unit,
 /// };
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,6 +40,7 @@ pub const BATCH: usize = 1_000;
 /// let limit = Limit::tokens(Period::Day, 1_000);
 /// let rules = Arc::new(LedgerRules::new().account("triage", [limit.clone()])?);
 /// let store = MemoryStore::new(now);
+/// let mut freed = store.freeing().watch(); // hears of what is settled at less than was reserved
 ///
 /// let ask = Reservation::new(AccountId::new("triage")?, Ask::new("m", 800), rules, now)?;
 /// let Reserving::Granted(row, _) = store.reserve(ask).await? else { panic!("800 of 1,000") };
@@ -53,6 +54,18 @@ pub const BATCH: usize = 1_000;
 /// assert_eq!(store.sweep(now + 3 * age, age).await?.len(), 1);
 /// assert_eq!(store.rows(RowQuery::default()).await?[0].state, RowState::Swept);
 /// assert!(store.recent(10).await?.is_empty()); // no answer came
+///
+/// // Nothing was used after all, and somebody who waits is told that there is room.
+/// let released = Settlement {
+///     id: row.id,
+///     charge: Charge::Tokens(0),
+///     outcome: Outcome::NotSent,
+///     usage: None,
+///     note: None,
+///     now: now + 3 * age,
+/// };
+/// store.settle(released).await?;
+/// freed.changed().await;
 ///
 /// let year = Duration::from_secs(365 * 86_400);
 /// assert_eq!(store.prune(now + year, year).await?, 1);
