@@ -55,6 +55,7 @@ impl Gemini {
     /// }
     /// assert!(bytes.starts_with(b"data: {") && bytes.ends_with(b"\r\n\r\n"));
     /// assert!(reply.body.usage().is_some());
+    /// assert_eq!(reply.body.remaining(), Some(0));
     /// # Ok(())
     /// # }
     /// ```
