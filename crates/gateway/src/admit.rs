@@ -4,7 +4,7 @@
 //! |---|---|
 //! | over the cap of requests a minute: refused at once | [`minute`] |
 //! | what no settlement, no key and no new day can let through in time: refused at once | [`gate`] |
-//! | what may fit in time: waits | [`line`] says whose turn it is, [`gate`] wakes him |
+//! | what may fit in time: waits | [`mod@line`] says whose turn it is, [`gate`] wakes him |
 //! | what fits: goes, and is told how full the budget is | [`budget`](crate::budget) |
 //!
 //! A request passes with the attempt that it makes when it is its turn:

@@ -60,7 +60,7 @@ pub enum StartError {
 }
 
 impl Gateway {
-    /// Opens the ledger, builds the client, listens, and serves in the background. See the [crate](crate)'s example.
+    /// Opens the ledger, builds the client, listens, and serves in the background. See the [crate]'s example.
     ///
     /// # Errors
     /// See [`StartError`]. Nothing runs then.
