@@ -4,7 +4,7 @@
 //! this is what a lease takes from its window. The true figure replaces it when the answer comes.
 
 use keywheel_core::estimate;
-use keywheel_provider::api::{Content, GenerateRequest, Part};
+use keywheel_provider::api::{Content, GenerateRequest, GenerationConfig, Part};
 
 /// The framing of a turn: role and separators.
 const PER_TURN: u64 = 4;
@@ -15,7 +15,17 @@ pub(crate) fn input_tokens(request: &GenerateRequest) -> u64 {
     let turns: u64 = turns.map(content).sum();
     // Declarations are sent to the model as text of about their own length.
     let tools: u64 = request.tools.iter().map(|tool| estimate::tokens(tool.get())).sum();
-    turns.saturating_add(tools)
+    // So is the form that the answer is to have.
+    let form = request.generation_config.as_ref().map_or(0, form);
+    turns.saturating_add(tools).saturating_add(form)
+}
+
+fn form(config: &GenerationConfig) -> u64 {
+    let schemas = config.response_schema.iter().chain(&config.response_json_schema);
+    let schemas: u64 = schemas.map(|schema| estimate::tokens(schema.get())).sum();
+    let formats = ["responseFormat", "response_format"].map(|name| config.extra.get(name));
+    let formats = formats.into_iter().flatten().map(|form| estimate::tokens(&form.to_string()));
+    schemas.saturating_add(formats.sum())
 }
 
 fn content(content: &Content) -> u64 {

@@ -105,6 +105,12 @@ impl Place {
             Self::Config => match key {
                 "maxOutputTokens" | "max_output_tokens" => Self::MaxOutput,
                 "candidateCount" | "candidate_count" => Self::Candidates,
+                "responseSchema"
+                | "response_schema"
+                | "responseJsonSchema"
+                | "response_json_schema"
+                | "responseFormat"
+                | "response_format" => Self::Counted,
                 _ => Self::Ignored,
             },
             Self::Tools | Self::Tool if !shape.is_gemini() && key == "type" => Self::ToolType,
@@ -174,7 +180,7 @@ fn chat(key: &str) -> Place {
         "prompt" => Place::Inputs,
         "input" | "instructions" => Place::Parts,
         "tools" | "functions" => Place::Tools,
-        "response_format" | "text" => Place::Counted,
+        "response_format" | "text" | "prediction" => Place::Counted,
         "max_tokens" | "max_completion_tokens" | "max_output_tokens" => Place::MaxOutput,
         "n" => Place::Candidates,
         "previous_response_id" => Place::Before,

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::weigh::input_tokens;
 
+mod bounds;
+
 const SHAPES: [Shape; 8] = [
     Shape::Generate,
     Shape::CountTokens,
@@ -110,6 +112,7 @@ fn request() -> impl Strategy<Value = Value> {
         either("maxOutputTokens", "max_output_tokens"),
         prop::option::of(0..70_000_u32),
         prop::option::of(1..9_u32),
+        prop::option::of((either("responseSchema", "response_json_schema"), text())),
     );
     (
         prop::collection::vec(content(), 0..4),
@@ -123,10 +126,13 @@ fn request() -> impl Strategy<Value = Value> {
             if let Some((name, content)) = system {
                 request[name] = content;
             }
-            if let Some((name, limit, tokens, candidates)) = config {
+            if let Some((name, limit, tokens, candidates, schema)) = config {
                 request[name] = json!({"temperature": 0.5});
                 if let Some(tokens) = tokens {
                     request[name][limit] = tokens.into();
+                }
+                if let Some((schema, text)) = schema {
+                    request[name][schema] = json!({"type": "OBJECT", "description": text});
                 }
                 if let Some(candidates) = candidates {
                     request[name]["candidateCount"] = candidates.into();
