@@ -232,6 +232,47 @@ fn a_file_that_is_removed_or_emptied_under_load_fails_closed() {
     });
 }
 
+/// An older installation, or that of somebody else, is moved to where this one's ledger lies: its cap
+/// has room again, and its rows are not those of the calls in flight.
+#[test]
+fn another_ledger_in_its_place_is_never_used_until_the_right_one_is_back() {
+    let (_folder, file) = folder();
+    let [kept, other, copy] = ["kept.db", "other.db", "copy.db"].map(|it| file.with_file_name(it));
+    block_on(async {
+        drop(open(&other).await);
+        let before = fs::read(&other).unwrap();
+        let store = open(&file).await;
+        // A second handle leaves the ledger's name in the log, too, which stays beside the file.
+        let second = open(&file).await;
+        let rules = rules(1_000);
+        let held = reserve(&store, &rules, 600).await.unwrap().unwrap();
+        fs::rename(&file, &kept).unwrap();
+        fs::rename(&other, &file).unwrap();
+        for _ in 0..2 {
+            let error = reserve(&store, &rules, 10).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Missing, "{error}");
+            let told = format!("another ledger lies at {}", file.display());
+            assert!(error.to_string().contains(&told), "{error}");
+            assert!(settle(&store, held.id, 5).await.is_err());
+            let error = store.info().await.unwrap_err();
+            assert!(error.to_string().contains(&told), "nor is it reported: {error}");
+            assert!(reserve(&second, &rules, 10).await.is_err());
+        }
+        assert!(fs::read(&file).unwrap() == before, "what is somebody else's stays as it is");
+        fs::rename(&kept, &file).unwrap();
+        assert!(reserve(&store, &rules, 500).await.unwrap().is_none());
+        assert!(reserve(&second, &rules, 400).await.unwrap().is_some());
+        drop((store, second));
+
+        // The same ledger in another file is the same one.
+        fs::copy(&file, &copy).unwrap();
+        let store = open(&file).await;
+        fs::rename(&copy, &file).unwrap();
+        assert!(reserve(&store, &rules, 10).await.unwrap().is_none());
+        assert_eq!(all(&store).await.tokens.reserved, 1_000);
+    });
+}
+
 /// Somebody tidies up what lies beside the ledger. Two processes with a log each gave out 1,800 of
 /// 1,000.
 #[test]

@@ -115,14 +115,15 @@ pub(super) fn open(
     Ok(Opened { connection, turn, presence, storage })
 }
 
-/// Opens a ledger again that was open before.
+/// Opens the ledger called `id` again, which was open before.
 ///
 /// # Errors
 /// Whatever stands in its place now.
-pub(super) fn reopen(path: &Path) -> Result<Connection, Fault> {
+pub(super) fn reopen(path: &Path, id: &str) -> Result<Connection, Fault> {
     if is_empty(path) {
         return Err(missing(path).into());
     }
+    expect_same(path, id)?;
     let connection = raw(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     expect_ledger(&connection)?;
     configure(&connection)?;
@@ -138,6 +139,15 @@ pub(super) fn open_for_reading(path: &Path) -> Result<Connection, Fault> {
     let connection = raw(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     expect_ledger(&connection)?;
     Ok(connection)
+}
+
+/// Opens the ledger called `id` again for reading, after another connection for reading was closed.
+///
+/// # Errors
+/// Whatever stands in its place now.
+pub(super) fn reopen_for_reading(path: &Path, id: &str) -> Result<Connection, Fault> {
+    expect_same(path, id)?;
+    open_for_reading(path)
 }
 
 /// Which file a path names; another one after it was replaced. Always the same where files have no
@@ -223,6 +233,40 @@ fn expect_ledger(connection: &Connection) -> Result<(), Fault> {
         }
         Found::Version(_) => Ok(()),
     }
+}
+
+/// Makes sure that what lies at `path` is the ledger called `id`, or a copy of it.
+///
+/// Looks at the file alone, as [`open`] took care that its name is in there: a connection that can
+/// write would take the log beside it for its own, and copy what is in it into a foreign file.
+fn expect_same(path: &Path, id: &str) -> Result<(), Fault> {
+    let uri = immutable(path);
+    let access = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let file = raw(Path::new(&uri), access)?;
+    expect_ledger(&file)?;
+    let found = meta::read::<String>(&file, meta::LEDGER_ID)?.unwrap_or_default();
+    if found == id {
+        return Ok(());
+    }
+    let what = format!(
+        "another ledger lies at {}: {found:?} and not {id:?}, in which this process counts; put the \
+         right one back, or restart to use it",
+        path.display()
+    );
+    Err(LedgerError::new(ErrorKind::Missing, what).into())
+}
+
+/// The URI by which SQLite reads a file as it is, without locks and without the log beside it.
+fn immutable(path: &Path) -> String {
+    let mut uri = String::from("file:");
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' => uri.push(char::from(*byte)),
+            _ if byte.is_ascii_alphanumeric() => uri.push(char::from(*byte)),
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri + "?immutable=1"
 }
 
 fn judge(path: &Path, kind: &StorageKind, durability: Durability) -> Result<(), LedgerError> {

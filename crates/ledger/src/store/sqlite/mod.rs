@@ -161,8 +161,10 @@ impl SqliteStore {
         })?;
         let (storage, reading) = opened.await.unwrap_or_else(|_| Err(closed()))?;
         let interrupt = reading.0.get_interrupt_handle();
-        let path = storage.path.clone().unwrap_or_default();
-        let reading = spawn("keywheel-reader", move || reader::run(path, reading, read))?;
+        let reading = spawn("keywheel-reader", {
+            let storage = storage.clone();
+            move || reader::run(storage, reading, read)
+        })?;
         let threads = Mutex::new([reading, writing]);
         let (writer, reader) = (Some(writer), Some(reader));
         Ok(Self { storage, waiting, abandoned, freeing, writer, reader, interrupt, threads })

@@ -1,8 +1,6 @@
 //! The thread that reads: reports and audits look at a snapshot of their own and never stop the
 //! writer.
 
-use std::path::PathBuf;
-
 use rusqlite::{Connection, params};
 use tokio::sync::{mpsc::Receiver, oneshot};
 
@@ -29,16 +27,21 @@ pub(super) enum Connected {
     OpenAnew,
 }
 
-/// Reads what comes through `queue` from the ledger at `path`, until nobody can send any more.
+/// Reads what comes through `queue` from the ledger in `storage`, until nobody can send any more.
 /// `opened` has the identity from when it was opened: this thread may begin much later.
-pub(super) fn run(path: PathBuf, opened: (Connection, Identity), mut queue: Receiver<Reading>) {
+pub(super) fn run(
+    storage: StorageInfo,
+    opened: (Connection, Identity),
+    mut queue: Receiver<Reading>,
+) {
+    let path = storage.path.unwrap_or_default();
     let mut open = Some(opened);
     while let Some(reading) = queue.blocking_recv() {
         let identity = Identity::of(&path);
         let connection = match open.take().filter(|(_, before)| *before == identity) {
             Some((connection, _)) => Ok(connection),
             // The first time after a failure, or another file has taken its place.
-            None => file::open_for_reading(&path),
+            None => file::reopen_for_reading(&path, &storage.ledger_id),
         };
         match connection {
             Ok(connection) => {

@@ -43,6 +43,8 @@ const PATIENCE_TO_CLOSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Writer {
     path: PathBuf,
+    /// The name of the ledger that was opened; no other one is written to.
+    ledger_id: String,
     /// `None` after a failure, until it is open again.
     file: Option<Connection>,
     /// What `file` is, to notice when another one takes its place.
@@ -74,6 +76,7 @@ impl Writer {
             companions: Companions::of(&path),
             log: Log::of(&path),
             path,
+            ledger_id: storage.ledger_id,
             file: Some(connection),
             seen: None,
             memory: Memory::default(),
@@ -158,7 +161,7 @@ impl Writer {
         let identity = Identity::of(&self.path);
         if self.file.is_none() || identity != self.identity {
             (self.file, self.seen) = (None, None);
-            self.file = Some(file::reopen(&self.path)?);
+            self.file = Some(file::reopen(&self.path, &self.ledger_id)?);
             self.identity = identity;
             self.companions = Companions::of(&self.path);
             self.log.follow();
