@@ -81,7 +81,9 @@ impl FromStr for Outcome {
 /// | answered, without usage | the estimate | as reserved |
 /// | cut short | the estimate, or what was seen if more | as reserved |
 ///
-/// A process that dies settles nothing: the sweep charges the estimate.
+/// A process that dies settles nothing: the sweep charges the estimate. A usage that is beyond
+/// belief, over 16 times what was reserved and over 4 million tokens, is none: it costs the estimate
+/// wherever the table says usage.
 ///
 /// ```
 /// use keywheel_core::Usage;
@@ -99,7 +101,10 @@ pub fn charge(
     seen: Option<&Usage>,
     charge_timeouts: bool,
 ) -> Amount {
-    let used = seen.map_or(0, Usage::charged);
+    let used = match seen {
+        Some(usage) if is_beyond_belief(usage, reserved) => reserved.tokens,
+        _ => seen.map_or(0, Usage::charged),
+    };
     let tokens = match outcome {
         Outcome::NotSent | Outcome::Refused => return Amount::ZERO,
         Outcome::ServerError => 0,
@@ -109,6 +114,21 @@ pub fn charge(
     };
     Amount { tokens, calls: reserved.calls }.bounded()
 }
+
+/// Whether `usage` cannot be that of one request for which so much was `reserved`: one such figure
+/// would spend a whole budget.
+///
+/// No model reads or writes more than [`BELIEVED`] in one request, and what was reserved knows better
+/// where one does.
+pub(crate) fn is_beyond_belief(usage: &Usage, reserved: Amount) -> bool {
+    usage.charged() > reserved.tokens.saturating_mul(WRONG_BY).max(BELIEVED)
+}
+
+/// How many tokens are believed of any request. The largest input of a Gemini model is 1 to 2
+/// million, and its output is under a tenth of that.
+const BELIEVED: u64 = 4_000_000;
+/// How many times the estimate is believed where that is more.
+const WRONG_BY: u64 = 16;
 
 #[cfg(test)]
 mod tests {
@@ -185,8 +205,33 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_figure_is_bounded() {
-        assert_eq!(charged(Outcome::Answered, Some(u64::MAX)), Amount::new(crate::LARGEST, 1));
+    fn a_usage_that_no_request_can_have_costs_the_estimate() {
+        assert_eq!(charged(Outcome::Answered, Some(4_000_000)), Amount::new(4_000_000, 1));
+        for absurd in [4_000_001, 1 << 53, u64::MAX] {
+            assert_eq!(charged(Outcome::Answered, Some(absurd)), RESERVED);
+            assert_eq!(charged(Outcome::CutShort, Some(absurd)), RESERVED);
+            // Something was used, so it is not for nothing either.
+            let lost = charge(Outcome::Lost, RESERVED, Some(&usage(absurd)), false);
+            assert_eq!(lost, RESERVED);
+            assert_eq!(charged(Outcome::ServerError, Some(absurd)), Amount::new(0, 1));
+        }
+        let parts = Usage { input: u64::MAX, output: 1, ..Usage::default() };
+        assert_eq!(charge(Outcome::Answered, RESERVED, Some(&parts), true), RESERVED);
+    }
+
+    #[test]
+    fn a_large_estimate_lets_a_larger_usage_be_believed() {
+        let reserved = Amount::new(1_000_000, 1);
+        let costs = |total| charge(Outcome::Answered, reserved, Some(&usage(total)), true);
+        assert_eq!(costs(16_000_000), Amount::new(16_000_000, 1));
+        assert_eq!(costs(16_000_001), reserved);
+    }
+
+    #[test]
+    fn what_is_believed_is_bounded() {
+        let reserved = Amount::new(crate::LARGEST, 1);
+        let charged = charge(Outcome::Answered, reserved, Some(&usage(2 * crate::LARGEST)), true);
+        assert_eq!(charged, reserved);
     }
 
     #[test]

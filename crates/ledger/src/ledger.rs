@@ -13,6 +13,7 @@ use crate::{
     LedgerRules, LedgerStore, Outcome, Overcommitment, Reservation, Reserved, Reserving, Row,
     RowId, RowQuery, RowState, Settled, SettledHow, Settlement, StoreInfo, TurnedOver, Usage,
     background::Background,
+    charge::is_beyond_belief,
     correction::Corrections,
     hold::{detach, tell_failure},
     store::BATCH,
@@ -382,7 +383,8 @@ impl Ledger {
         let rows = self.inner.store.recent(RECENT).await?;
         let mut corrections = self.corrections();
         for row in rows.iter().rev() {
-            if let Some(usage) = &row.usage {
+            let usage = row.usage.as_ref();
+            if let Some(usage) = usage.filter(|it| !is_beyond_belief(it, row.amount())) {
                 corrections.observe(&row.model, row.estimate.guess, usage);
             }
         }
@@ -401,9 +403,9 @@ impl Ledger {
         actual: Actual,
     ) -> Result<Settled, LedgerError> {
         let settlement = self.settlement(id, actual);
-        let answer = answer(&settlement);
+        let (outcome, seen) = (settlement.outcome, settlement.usage);
         let settled = self.inner.store.settle(settlement).await?;
-        self.learn(settled, row, answer);
+        self.learn(settled, row, outcome, seen);
         Ok(settled)
     }
 
@@ -423,9 +425,9 @@ impl Ledger {
         }
         let next = self.reservation(row.account.as_str(), next)?;
         let settlement = self.settlement(row.id, actual);
-        let answer = answer(&settlement);
+        let (outcome, seen) = (settlement.outcome, settlement.usage);
         let (settled, reserving) = self.inner.store.turn_over(settlement, next).await?;
-        self.learn(settled, Some(row), answer);
+        self.learn(settled, Some(row), outcome, seen);
         Ok(TurnedOver { settled, next: self.hand_out(reserving) })
     }
 
@@ -462,14 +464,26 @@ impl Ledger {
         }
     }
 
-    fn learn(&self, settled: Settled, row: Option<&Row>, answer: Option<Usage>) {
+    fn learn(&self, settled: Settled, row: Option<&Row>, outcome: Outcome, seen: Option<Usage>) {
         if settled.overrun() > 0 {
             tracing::debug!(row = %settled.id, overrun = settled.overrun(), "used more than reserved");
         }
         if settled.how == SettledHow::Again {
             return;
         }
-        if let (Some(row), Some(usage)) = (row, answer) {
+        let Some(usage) = seen else { return };
+        if is_beyond_belief(&usage, settled.reserved) {
+            tracing::warn!(
+                row = %settled.id,
+                reported = usage.charged(),
+                reserved = settled.reserved.tokens,
+                charged = settled.charged.tokens,
+                "a usage was reported that no request can have; it is kept with the row and not believed"
+            );
+            return;
+        }
+        // Only an answer that came to its end is what estimates are compared with.
+        if let (Some(row), Outcome::Answered) = (row, outcome) {
             self.corrections().observe(&row.model, row.estimate.guess, &usage);
         }
     }
@@ -526,11 +540,6 @@ impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ledger").field("store", &self.inner.store).finish_non_exhaustive()
     }
-}
-
-/// The usage of an answer that came to its end: what estimates are compared with.
-fn answer(settlement: &Settlement) -> Option<Usage> {
-    settlement.usage.filter(|_| settlement.outcome == Outcome::Answered)
 }
 
 /// How many of the newest rows the corrections are rebuilt from.

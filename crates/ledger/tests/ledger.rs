@@ -123,6 +123,25 @@ async fn a_failover_over_three_keys_settles_each_attempt_once_and_is_one_call() 
     assert!(ledger.audit().await.unwrap().is_balanced());
 }
 
+/// One broken figure in a reply must not lock an account for the rest of the month.
+#[tokio::test]
+async fn one_absurd_usage_spends_no_budget_and_teaches_no_estimate() {
+    let Opened { ledger, .. } = open([Limit::tokens(DAY, 1_000_000)]).await;
+    let absurd = Usage { input: 100, output: 1 << 50, total: 1 << 53, ..Usage::default() };
+    for _ in 0..100 {
+        let estimate = ledger.estimate("a", "m", 100, Some(100), 1);
+        assert_eq!(estimate.total(), 200, "as if nothing had been answered");
+        let hold = ledger.reserve("a", Ask::new("m", estimate)).await.unwrap().held().unwrap();
+        let huge = Usage { input: 1 << 50, ..absurd };
+        assert_eq!(hold.settle(huge).await.unwrap().charged, Amount::new(200, 1));
+    }
+    let hold = ledger.reserve("a", Ask::new("m", 800)).await.unwrap().held().unwrap();
+    hold.settle(absurd).await.unwrap();
+    assert_eq!(rows(&ledger).await.pop().unwrap().usage, Some(absurd), "kept for the audit");
+    assert_eq!(ledger.usage("a").await.unwrap().limits[0].sum.used(), 20_800);
+    assert!(ledger.audit().await.unwrap().is_balanced());
+}
+
 #[tokio::test]
 async fn the_next_attempt_is_the_same_call_under_the_same_idempotency_key() {
     let Opened { ledger, .. } = open([Limit::calls(DAY, 3)]).await;
