@@ -82,7 +82,8 @@ pub struct Sketch {
     /// Input tokens, upper-leaning: text by its characters, media by type and size, tools as text. What files, caches
     /// and tools bring with them is not in it.
     pub input_tokens: u64,
-    /// The longest answer that is allowed, in tokens.
+    /// The longest answer that is allowed, in tokens. Zero is none. Of several, the largest; none if only some parsers
+    /// would find one.
     pub max_output: Option<u64>,
     /// How many answers are asked for; at least 1.
     pub candidates: u64,
@@ -157,21 +158,24 @@ impl Sketch {
 
     fn limiting(&self, tokens: u64) -> Vec<Edit> {
         let spots = &self.spots;
-        let Some((root, is_empty)) = spots.root.filter(|_| self.is_json) else { return Vec::new() };
-        if !spots.limits.is_empty() {
-            return spots.limits.iter().map(|at| (at.clone(), tokens.to_string())).collect();
-        }
-        let Some((config, name)) = self.shape.limit(spots.is_response) else { return Vec::new() };
+        let is_set = self.is_json && !spots.are_too_many;
+        let Some((root, is_empty)) = spots.root.filter(|_| is_set) else { return Vec::new() };
+        let limits = spots.limits.iter().map(|at| (at.clone(), tokens.to_string()));
+        let mut edits: Vec<Edit> = limits.collect();
+        let Some((config, name)) = self.shape.limit(spots.is_response) else { return edits };
         let field = format!("\"{name}\":{tokens}");
-        let edit = match (config, &spots.config, &spots.no_config) {
-            (None, ..) => insert(root, is_empty, field),
-            (Some(_), Some((at, is_empty)), _) => insert(*at, *is_empty, field),
-            (Some(_), None, Some(null)) => (null.clone(), format!("{{{field}}}")),
-            (Some(config), None, None) => {
-                insert(root, is_empty, format!("\"{config}\":{{{field}}}"))
-            }
-        };
-        vec![edit]
+        let unlimited = spots.configs.iter().filter(|config| !config.is_limited);
+        edits.extend(unlimited.map(|config| insert(config.at, config.is_empty, field.clone())));
+        let nulls = spots.no_configs.iter();
+        edits.extend(nulls.map(|null| (null.clone(), format!("{{{field}}}"))));
+        if edits.is_empty() {
+            let field = match config {
+                Some(config) => format!("\"{config}\":{{{field}}}"),
+                None => field,
+            };
+            edits.push(insert(root, is_empty, field));
+        }
+        edits
     }
 
     fn naming(&self, model: &str) -> Option<Edit> {
@@ -213,6 +217,7 @@ impl Sketch {
         self.is_json = false;
         // Compressed, or in words of another format: nobody knows how much is in it, and what it offers.
         self.reads = true;
+        self.max_output = None;
         self.input_tokens = text.tokens();
     }
 }
@@ -222,16 +227,28 @@ impl Sketch {
 struct Spots {
     /// Behind the brace that opens the request, and whether nothing is in it.
     root: Option<(u64, bool)>,
-    /// The same of its generation config.
-    config: Option<(u64, bool)>,
-    /// A generation config that is `null`.
-    no_config: Option<Range<u64>>,
+    /// Its generation config; each of them, if there are more.
+    configs: Vec<Config>,
+    /// Generation configs that are `null`.
+    no_configs: Vec<Range<u64>>,
     /// The values of the fields that limit the answer.
     limits: Vec<Range<u64>>,
+    /// There are more places of a limit than are kept.
+    are_too_many: bool,
     /// The model's name with its quotes.
     model: Option<Range<u64>>,
     /// It is a request of OpenAI's Responses.
     is_response: bool,
+}
+
+/// A generation config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Config {
+    /// Behind its brace.
+    at: u64,
+    is_empty: bool,
+    /// It has a field that limits the answer.
+    is_limited: bool,
 }
 
 impl Shape {

@@ -184,7 +184,7 @@ proptest! {
         prop_assert_eq!(sketch.uses_tools, parsed.uses_tools());
         prop_assert_eq!(sketch.reads, body.contains("urlContext"));
         let config = parsed.generation_config.clone().unwrap_or_default();
-        prop_assert_eq!(sketch.max_output, config.max_output_tokens.map(u64::from));
+        prop_assert_eq!(sketch.max_output, config.max_output_tokens.filter(|tokens| *tokens > 0).map(u64::from));
         prop_assert_eq!(sketch.candidates, config.candidate_count.map_or(1, u64::from));
         prop_assert_eq!(&sketch.cached_content, &parsed.cached_content);
         let contents = parsed.contents.iter().chain(&parsed.system_instruction);
@@ -373,7 +373,8 @@ fn numbers_without_measure_do_no_harm() {
         ("1e999", Some(u64::from(u32::MAX))),
         ("99999999999999999999", Some(u64::from(u32::MAX))),
         ("-1", None),
-        ("0.5", Some(1)),
+        ("0.5", None),
+        ("1.5", Some(2)),
         ("null", None),
         ("\"\"", None),
         ("\"NaN\"", None),

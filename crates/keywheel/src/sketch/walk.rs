@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use keywheel_provider::api::file_name;
 
 use super::{
-    Shape, Sketch,
+    Config, Shape, Sketch,
     feed::Feed,
     frame::{Blob, Frame},
     lexer::{Lexer, NotJson, Token},
@@ -19,7 +19,7 @@ const PER_TURN: u64 = 4;
 /// So many names of files are kept; more than any model reads.
 const MOST_NAMES: usize = 4_096;
 
-/// So many places of a limit are kept: a request has one.
+/// So many places of a limit are kept: a request has one, and an object around it.
 const MOST_LIMITS: usize = 8;
 
 /// Keys, names and addresses that are longer mean nothing here.
@@ -45,7 +45,17 @@ pub(super) struct Walk {
     /// Where it began.
     began: u64,
     names: BTreeSet<String>,
+    limits: Limits,
     out: Sketch,
+}
+
+/// What is known of the fields that limit the answer.
+#[derive(Debug, Default)]
+struct Limits {
+    /// The largest.
+    longest: Option<u64>,
+    /// One of them limits nothing.
+    is_unbounded: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -88,6 +98,7 @@ impl Walk {
             length: 0,
             began: 0,
             names: BTreeSet::new(),
+            limits: Limits::default(),
             out: Sketch { shape, candidates: 1, ..Sketch::default() },
         }
     }
@@ -121,8 +132,29 @@ impl Walk {
         while let Some(frame) = self.frames.pop() {
             self.add(frame.tokens(self.shape));
         }
+        self.out.max_output = self.longest_answer();
         self.out.names = self.names.into_iter().collect();
         self.out
+    }
+
+    /// Of several limits nobody knows which one counts, so each must be one.
+    fn longest_answer(&self) -> Option<u64> {
+        let spots = &self.out.spots;
+        if spots.are_too_many {
+            // They could not all be set.
+            return Some(u64::from(u32::MAX));
+        }
+        let is_everywhere =
+            spots.no_configs.is_empty() && spots.configs.iter().all(|config| config.is_limited);
+        self.limits.longest.filter(|_| is_everywhere && !self.limits.is_unbounded)
+    }
+
+    /// Whether one more place of a limit is kept.
+    fn has_room(&mut self) -> bool {
+        let spots = &mut self.out.spots;
+        let kept = spots.limits.len() + spots.configs.len() + spots.no_configs.len();
+        spots.are_too_many |= kept >= MOST_LIMITS;
+        kept < MOST_LIMITS
     }
 
     /// `bytes` of the request, if they stand in something that is weighed.
@@ -182,15 +214,19 @@ impl Walk {
 
     /// The object that is open has a field.
     fn is_not_empty(&mut self) {
-        let spots = &mut self.out.spots;
-        let spot = match (self.open.len(), self.open.last().map(|open| open.place)) {
-            (1, _) => &mut spots.root,
-            (2, Some(Place::Config)) => &mut spots.config,
-            _ => return,
-        };
-        if let Some((_, is_empty)) = spot {
-            *is_empty = false;
+        if self.open.len() == 1 {
+            if let Some((_, is_empty)) = &mut self.out.spots.root {
+                *is_empty = false;
+            }
+        } else if let Some(config) = self.config() {
+            config.is_empty = false;
         }
+    }
+
+    /// The generation config that is open.
+    fn config(&mut self) -> Option<&mut Config> {
+        let is_open = self.open.len() == 2 && self.open[1].place == Place::Config;
+        self.out.spots.configs.last_mut().filter(|_| is_open)
     }
 
     /// A value begins; `at` is its first byte, and the byte behind that of objects and arrays.
@@ -211,8 +247,9 @@ impl Walk {
                     Place::BatchItem => self.count_text(),
                     Place::Blob => self.frame(|frame| frame.blob = Blob::default()),
                     Place::Root if depth == 0 => self.out.spots.root = Some((at, true)),
-                    Place::Config if depth == 1 => {
-                        self.out.spots.config = Some((at, true));
+                    Place::Config if depth == 1 && self.has_room() => {
+                        let config = Config { at, is_empty: true, is_limited: false };
+                        self.out.spots.configs.push(config);
                     }
                     _ => {}
                 }
@@ -401,8 +438,8 @@ impl Walk {
         match place {
             Place::Stream => self.out.stream = word == "true",
             Place::Background => self.out.background = word == "true",
-            Place::Config if self.open.len() == 1 => {
-                self.out.spots.no_config = Some(self.began..end);
+            Place::Config if self.open.len() == 1 && self.has_room() => {
+                self.out.spots.no_configs.push(self.began..end);
             }
             Place::MaxOutput | Place::Candidates => self.end_number(place, &word, end),
             Place::Inputs | Place::Input | Place::InputTokens if is_number => {
@@ -419,14 +456,19 @@ impl Walk {
     /// A number, which may stand in a string: so JSON of Protocol Buffers has it.
     fn end_number(&mut self, place: Place, word: &str, end: u64) {
         let number = if self.length > word.len() as u64 { Some(u64::MAX) } else { whole(word) };
+        // Zero is as good as nothing.
+        let number = number.filter(|number| *number > 0);
         let number = number.map(|number| number.min(u64::from(u32::MAX)));
         if place == Place::Candidates {
             self.out.candidates = self.out.candidates.max(number.unwrap_or(1));
             return;
         }
-        // Of several, nobody knows which one counts.
-        self.out.max_output = self.out.max_output.max(number);
-        if self.out.spots.limits.len() < MOST_LIMITS {
+        self.limits.longest = self.limits.longest.max(number);
+        self.limits.is_unbounded |= number.is_none();
+        if let Some(config) = self.config() {
+            config.is_limited = true;
+        }
+        if self.has_room() {
             self.out.spots.limits.push(self.began..end);
         }
     }
@@ -498,7 +540,7 @@ fn sink(place: Place, kind: Kind) -> Sink {
 fn whole(word: &str) -> Option<u64> {
     let word = word.trim();
     let as_float = || {
-        let number = word.parse::<f64>().ok().filter(|number| *number >= 0.0)?;
+        let number = word.parse::<f64>().ok().filter(|number| *number >= 1.0)?;
         // Converting saturates.
         Some(number.ceil() as u64)
     };
