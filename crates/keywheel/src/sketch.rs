@@ -100,7 +100,7 @@ pub struct Sketch {
     pub texts: Option<usize>,
     /// It asks for a stream.
     pub stream: bool,
-    /// It asks to be worked on in the background.
+    /// It asks to be worked on in the background, or by an agent: nobody can tell what it costs.
     pub background: bool,
     /// It is JSON.
     pub is_json: bool,

@@ -47,6 +47,8 @@ pub(super) enum Place {
     Input,
     InputTokens,
     Model,
+    /// What works by itself, with models of its own.
+    Agent,
     Stream,
     Background,
     Cached,
@@ -192,7 +194,7 @@ fn chat(key: &str) -> Place {
 
 fn interaction(key: &str) -> Place {
     match key {
-        "agent" => Place::Model,
+        "agent" => Place::Agent,
         "input" | "system_instruction" => Place::Parts,
         "tools" => Place::Tools,
         "generation_config" => Place::Config,

@@ -235,6 +235,9 @@ impl Walk {
             Some(Open { place, is_array: true }) => place.element(),
             _ => self.next,
         };
+        if matches!(place, Place::Background | Place::Agent) {
+            self.out.background |= kind != Kind::Atom;
+        }
         let (place, is_weighed) = self.meaning(place, kind);
         if is_weighed {
             self.frames.push(Frame::new(self.open.len()));
@@ -396,7 +399,7 @@ impl Walk {
                 self.out.uses_tools |= word != "function";
                 self.out.reads |= READERS.contains(&&*word) || word.starts_with("mcp");
             }
-            Place::Model => {
+            Place::Model | Place::Agent => {
                 self.out.spots.model = Some(self.began..end);
                 self.out.model = Some(word);
             }
@@ -437,7 +440,9 @@ impl Walk {
         let is_number = word.starts_with(|c: char| c == '-' || c.is_ascii_digit());
         match place {
             Place::Stream => self.out.stream = word == "true",
-            Place::Background => self.out.background = word == "true",
+            Place::Background | Place::Agent => {
+                self.out.background |= !matches!(&*word, "false" | "null");
+            }
             Place::Config if self.open.len() == 1 && self.has_room() => {
                 self.out.spots.no_configs.push(self.began..end);
             }
@@ -515,6 +520,7 @@ fn sink(place: Place, kind: Kind) -> Sink {
         | Place::Uri
         | Place::ToolType
         | Place::Model
+        | Place::Agent
         | Place::Cached
         | Place::Before
             if kind == Kind::String =>
@@ -524,6 +530,7 @@ fn sink(place: Place, kind: Kind) -> Sink {
         Place::MaxOutput | Place::Candidates => Sink::Word(place),
         Place::Stream
         | Place::Background
+        | Place::Agent
         | Place::Config
         | Place::Inputs
         | Place::Input

@@ -120,3 +120,37 @@ fn no_limit_is_believed_of_what_is_no_json() {
     let body = br#"{"generationConfig":{"maxOutputTokens":5},generationConfig:{}}"#;
     assert_eq!(sketch(Shape::Generate, body).max_output, None);
 }
+
+#[test]
+fn whatever_is_not_false_asks_for_the_background() {
+    for (value, is_background) in [
+        ("true", true),
+        ("1", true),
+        ("0", true),
+        ("\"true\"", true),
+        ("\"\"", true),
+        ("{}", true),
+        ("[false]", true),
+        ("true,\"background\":false", true),
+        ("false", false),
+        ("null", false),
+    ] {
+        for shape in [Shape::Interaction, Shape::Chat, Shape::Other] {
+            let body = format!(r#"{{"input":"a","background":{value}}}"#);
+            assert_eq!(sketch(shape, body.as_bytes()).background, is_background, "{body}");
+        }
+    }
+}
+
+#[test]
+fn an_agent_works_in_the_background() {
+    let asked = of(Shape::Interaction, &json!({"input": "a", "agent": "deep-research"}));
+    assert!(asked.background, "nobody can tell what it costs");
+    assert_eq!(asked.model.as_deref(), Some("deep-research"));
+    let told = of(Shape::Interaction, &json!({"input": "a", "agent": {"name": "a"}}));
+    assert!(told.background);
+    let none = of(Shape::Interaction, &json!({"input": "a", "agent": null, "model": "m"}));
+    assert!(!none.background);
+    let both = br#"{"input":"a","agent":"a","model":"m","background":false}"#;
+    assert!(sketch(Shape::Interaction, both).background);
+}
