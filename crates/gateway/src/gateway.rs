@@ -110,7 +110,7 @@ impl Gateway {
             tracing::warn!("{warning}");
         }
         let phases = Phases::new();
-        let source = Source::new(&settings, keys);
+        let source = Source::new(&settings, keys, address);
         let app = App::new(gemini, ledger, clock, settings, source, phases.stage())?;
         Ok(Running::of(listener, address, Arc::new(app), phases))
     }

@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::{Arc, Weak},
     time::{Duration, SystemTime},
@@ -41,6 +42,10 @@ pub enum ReloadError {
     /// The keys have, or there are none.
     #[error(transparent)]
     Keys(#[from] keywheel::Error),
+    /// Tokens are asked for, and would not be any more: the file says so, or was emptied. Or none are, and the address
+    /// is one that others reach.
+    #[error("the new file asks for no tokens; restart to turn them off")]
+    NoTokens,
 }
 
 /// Where the settings and the keys in use came from. Locked while they change, so that two reloads do not mix.
@@ -50,10 +55,30 @@ pub(crate) struct Source(Mutex<Sources>);
 #[derive(Debug)]
 struct Sources {
     file: Option<PathBuf>,
-    /// As the file was when it was last read; `None`: read it whatever it looks like.
-    stamp: Option<Stamp>,
+    looks: Looks,
+    /// Where the gateway listens, whatever the settings say by now.
+    address: SocketAddr,
     loader: KeyLoader,
     keys: Vec<KeySpec>,
+}
+
+/// What the file looked like.
+#[derive(Debug, Default)]
+struct Looks {
+    /// When it was last read; `None`: read it whatever it looks like.
+    read: Option<Stamp>,
+    /// At the last look.
+    last: Option<Stamp>,
+}
+
+impl Looks {
+    /// True if a file that looks like this is to be read: it has changed, and no more since the last look. Some editors
+    /// empty a file and then write it, and what is half written may be a whole file.
+    fn has_settled(&mut self, now: Option<Stamp>) -> bool {
+        let settled = now.is_some() && now != self.read && now == self.last;
+        self.last = now;
+        settled
+    }
 }
 
 /// What a file looks like from outside. One that was replaced has another number, even within the clock's tick.
@@ -65,11 +90,12 @@ struct Stamp {
 }
 
 impl Source {
-    pub(crate) fn new(settings: &Settings, loader: KeyLoader) -> Self {
+    pub(crate) fn new(settings: &Settings, loader: KeyLoader, address: SocketAddr) -> Self {
         let file = settings.file.clone();
         let stamp = file.as_deref().and_then(Stamp::of);
         let keys = loader.load().map(|loaded| loaded.keys).unwrap_or_default();
-        Self(Mutex::new(Sources { file, stamp, loader, keys }))
+        let looks = Looks { last: stamp.clone(), read: stamp };
+        Self(Mutex::new(Sources { file, looks, address, loader, keys }))
     }
 }
 
@@ -110,7 +136,7 @@ async fn look(app: &App) -> Result<(), ReloadError> {
     let mut sources = app.source.0.lock().await;
     if let Some(file) = sources.file.clone() {
         let stamp = blocking(move || Stamp::of(&file)).await;
-        if stamp.is_some() && stamp != sources.stamp {
+        if sources.looks.has_settled(stamp) {
             return whole(app, &mut sources).await.map(drop);
         }
     }
@@ -127,7 +153,7 @@ async fn whole(app: &App, sources: &mut Sources) -> Result<Reloaded, ReloadError
     let file = sources.file.clone();
     // Before it is read: what changes meanwhile is read again.
     let stamp = file.clone();
-    sources.stamp = None;
+    sources.looks.read = None;
     let (stamp, config) = blocking(move || {
         let stamp = stamp.as_deref().and_then(Stamp::of);
         let config = match file {
@@ -138,6 +164,11 @@ async fn whole(app: &App, sources: &mut Sources) -> Result<Reloaded, ReloadError
     })
     .await;
     let Config { settings, keys: loader, ledger, mut warnings, .. } = config?;
+    let is_reached = !sources.address.ip().to_canonical().is_loopback();
+    let guarded = is_reached || app.current().settings.asks_for_tokens();
+    if guarded && !settings.asks_for_tokens() {
+        return Err(ReloadError::NoTokens);
+    }
     let loading = loader.clone();
     let loaded = blocking(move || loading.load()).await.map_err(keywheel::Error::from)?;
     // From here on nothing fails that has not failed before.
@@ -148,7 +179,8 @@ async fn whole(app: &App, sources: &mut Sources) -> Result<Reloaded, ReloadError
     warnings.extend(pinned::warning(&settings, &app.gemini));
     let projects = settings.projects.iter().count();
     app.goes_by(Current::new(settings));
-    *sources = Sources { file: sources.file.take(), stamp, loader, keys: loaded.keys };
+    sources.looks.read = stamp;
+    (sources.loader, sources.keys) = (loader, loaded.keys);
     tracing::info!(projects, "the configuration was read again");
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     Ok(Reloaded { projects, keys, warnings })
@@ -202,4 +234,26 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 pub(crate) fn begin(app: &Arc<App>) -> Option<tokio::task::AbortHandle> {
     let every = app.current().settings.watch?;
     Some(tokio::spawn(watch(Arc::downgrade(app), every)).abort_handle())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(length: u64) -> Option<Stamp> {
+        Some(Stamp { modified: None, length, number: 1 })
+    }
+
+    #[test]
+    fn a_file_is_read_once_it_looks_the_same_twice() {
+        let mut looks = Looks { read: stamp(9), last: stamp(9) };
+        assert!(!looks.has_settled(stamp(9)), "nothing has changed");
+        assert!(!looks.has_settled(stamp(0)), "it was emptied, and is about to be written");
+        assert!(!looks.has_settled(stamp(5)), "half of it is there");
+        assert!(!looks.has_settled(None));
+        assert!(!looks.has_settled(stamp(12)));
+        assert!(looks.has_settled(stamp(12)));
+        looks.read = None;
+        assert!(looks.has_settled(stamp(12)), "what could not be read is read again");
+    }
 }

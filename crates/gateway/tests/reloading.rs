@@ -17,7 +17,7 @@ use std::{
 use common::{BATCH, TRIAGE, upstream::Upstream};
 use http::StatusCode;
 use keywheel::SystemClock;
-use keywheel_gateway::{Config, Gateway, Running, TokenHash};
+use keywheel_gateway::{Config, Gateway, ReloadError, Running, TokenHash};
 use keywheel_sim::SimServer;
 
 struct Kept {
@@ -164,4 +164,29 @@ async fn a_quota_project_that_no_key_belongs_to_is_warned_about() {
     assert!(warning.contains(&own), "{warning}");
     kept.write(&stateful(&own), &[1]);
     assert!(running.reload().await.unwrap().warnings.is_empty());
+}
+
+/// A file that was emptied for a moment would open a gateway that asks for tokens.
+#[tokio::test]
+async fn no_reload_turns_tokens_off() {
+    let upstream = Upstream::answering("application/json", r#"{"candidates":[{}]}"#).await;
+    let kept = Kept { folder: tempfile::tempdir().unwrap(), url: upstream.url() };
+    let triage = project("triage", TRIAGE);
+    kept.write(&triage, &[1]);
+    let running = kept.start().await;
+    let client = reqwest::Client::new();
+    let with_off = "[projects.triage]\n".to_owned();
+    for projects in [with_off.clone(), String::new()] {
+        kept.write(&projects, &[1]);
+        let error = running.reload().await.unwrap_err();
+        assert!(matches!(error, ReloadError::NoTokens), "{error}");
+        assert_eq!(status(&running, &client, "no-token-EXAMPLE").await, StatusCode::UNAUTHORIZED);
+        assert_eq!(status(&running, &client, TRIAGE).await, StatusCode::OK);
+    }
+    kept.write(&triage, &[1]);
+    running.reload().await.unwrap();
+    // Whoever began without them may go on without, on an address that is his machine's alone.
+    drop(running);
+    kept.write(&with_off, &[1]);
+    kept.start().await.reload().await.unwrap();
 }
