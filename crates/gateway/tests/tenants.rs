@@ -182,3 +182,31 @@ async fn a_request_without_a_bound_is_told_which_one_fits_the_whole_budget() {
     assert!(told.ends_with(&format!("set maxOutputTokens to at most {most}")), "{told}");
     assert_eq!(ask(Some(most)).await, (StatusCode::OK, String::new()));
 }
+
+/// It would be charged to nobody's cap, and pass the list of models.
+#[tokio::test]
+async fn a_body_that_names_no_model_is_refused_where_it_has_to() {
+    let upstream = Upstream::answering("application/json", r#"{"id":"a"}"#).await;
+    let limits = "models = [\"m\"]\ntokens_per_day = 1_000_000";
+    let served = Setup::with_projects(limits, "").start_before(&upstream.url()).await;
+    let ask = async |path: &str, body: &str| {
+        let request = served.client.post(served.url(path)).bearer_auth(TRIAGE);
+        let answer = request.body(body.to_owned()).send().await.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    };
+    for path in [
+        "/v1beta/openai/chat/completions",
+        "/chat/completions",
+        "/v1beta/openai/completions",
+        "/v1beta/openai/embeddings",
+        "/v1beta/interactions",
+    ] {
+        for body in ["", "{}", r#"{"input":"hi","messages":[]}"#, r#"{"model":null}"#] {
+            let (status, text) = ask(path, body).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{path} {body}: {text}");
+            let is_said = text.contains("bad_body") || text.contains("BAD_BODY");
+            assert!(is_said, "{path} {body}: {text}");
+        }
+    }
+    assert!(upstream.requests().is_empty(), "{:?}", upstream.requests());
+}

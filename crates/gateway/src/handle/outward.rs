@@ -78,6 +78,11 @@ pub(super) async fn ask(
         let told = "the body is no JSON, so nobody can tell which model it asks";
         return Err(Refusal::new(Reason::BadBody, told));
     }
+    // It would be charged to no model, and no list of models would hold for it.
+    if sketch.model.is_none() && has_model_in_body(route) {
+        let told = "the body names no model";
+        return Err(Refusal::new(Reason::BadBody, told).should_retry(false));
+    }
     let model = route.model.as_deref().or(sketch.model.as_deref()).map(bare);
     if let Some(model) = model {
         allowed(project, model)?;
@@ -148,6 +153,14 @@ fn parts(
     let account = project.name.as_str();
     let input = app.ledger.estimate(account, model?, sketch.input_tokens, Some(0), 1).input;
     Some(Weights { input, max_output: sketch.max_output, candidates: sketch.candidates })
+}
+
+/// True for what is asked of a model that the body alone names; of an interaction, an agent is one.
+fn has_model_in_body(route: &Route) -> bool {
+    const ROUTES: [&str; 5] =
+        ["chat/completions", "completions", "responses", "embeddings", "interactions"];
+    let path = route.path.strip_prefix("openai/").unwrap_or(&route.path);
+    route.method == Method::POST && ROUTES.contains(&path)
 }
 
 /// `x` and `models/x` are the same model.
