@@ -10,7 +10,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use http::StatusCode;
 use keywheel::{
     Error, Exhausted, ExhaustedKind, Rejected,
-    ledger::{Denied, Scope},
+    ledger::{Denied, ErrorKind, Scope},
 };
 
 use super::{AsItCame, Reason, Refusal};
@@ -47,6 +47,10 @@ impl Refusal {
             .scope("pool")
             .retry_after(A_WHILE)
             .should_retry(false),
+            // A figure or a model's name that no ledger can hold: it would be the same with any other.
+            Error::Ledger { source, .. } if source.kind() == ErrorKind::Invalid => {
+                Self::new(Reason::BadBody, source.to_string()).should_retry(false)
+            }
             Error::Ledger { .. } => Self::new(
                 Reason::LedgerDown,
                 "the ledger cannot say whether the request fits into the budget, so it was not sent",

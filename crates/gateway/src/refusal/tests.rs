@@ -193,6 +193,7 @@ fn every_error() -> Vec<(Error, u16, Reason)> {
     let none = exhausted(ExhaustedKind::NoKeys, None);
     let secret = "AIzaSyEXAMPLE0000000000000000000000000001";
     let ledger = LedgerError::new(ErrorKind::Store, format!("/var/lib/ledger.db: {secret}"));
+    let beyond = LedgerError::new(ErrorKind::Invalid, "a model's name is empty");
     vec![
         (Error::Setting("no model's name".into()), 400, Reason::BadRequest),
         (Error::NoKeys { exhausted: none, attempts: vec![], skipped: vec![] }, 503, Reason::NoKeys),
@@ -202,6 +203,7 @@ fn every_error() -> Vec<(Error, u16, Reason)> {
             Reason::AllKeysDead,
         ),
         (Error::Ledger { source: ledger, attempts: vec![] }, 503, Reason::LedgerDown),
+        (Error::Ledger { source: beyond, attempts: vec![] }, 400, Reason::BadBody),
         (Error::TooLarge { estimated: 9, limit: 5, skipped: vec![] }, 400, Reason::TooLarge),
         (
             Error::UpstreamDown {
