@@ -23,8 +23,10 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 pub(crate) enum Reason {
     /// The path or the query is none that is handed on.
     BadPath,
-    /// No route of the API has this path, or this method.
+    /// No route of the API has this path.
     UnknownRoute,
+    /// The route has not this method.
+    WrongMethod,
     /// No token was shown.
     NoToken,
     /// The token that was shown stands for no project.
@@ -86,9 +88,10 @@ pub(crate) enum Reason {
 impl Reason {
     /// All of them.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 30] = [
+    pub(crate) const ALL: [Self; 31] = [
         Self::BadPath,
         Self::UnknownRoute,
+        Self::WrongMethod,
         Self::NoToken,
         Self::UnknownToken,
         Self::TwoCredentials,
@@ -125,6 +128,7 @@ impl Reason {
         match self {
             Self::BadPath => "bad_path",
             Self::UnknownRoute => "unknown_route",
+            Self::WrongMethod => "wrong_method",
             Self::NoToken => "no_token",
             Self::UnknownToken => "unknown_token",
             Self::TwoCredentials => "two_credentials",
@@ -171,6 +175,7 @@ impl Reason {
             Self::NoToken | Self::UnknownToken => StatusCode::UNAUTHORIZED,
             Self::NotLocal | Self::ForeignOrigin | Self::ModelNotAllowed => StatusCode::FORBIDDEN,
             Self::UnknownRoute | Self::UnknownProject => StatusCode::NOT_FOUND,
+            Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::MixedOwners => StatusCode::CONFLICT,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::RequestsPerMinute | Self::InFlight | Self::OverBudget | Self::QueueFull => {
@@ -206,6 +211,8 @@ pub(crate) struct Refusal {
     pub(crate) retry_after: Option<Duration>,
     /// Whether trying again, soon and unchanged, is of any use. `None` leaves it to the client.
     pub(crate) should_retry: Option<bool>,
+    /// The methods that the route has, where it was asked by another.
+    pub(crate) allow: Option<&'static str>,
     /// The provider's own reply, which goes back in the place of ours.
     pub(crate) as_it_came: Option<Box<AsItCame>>,
     /// The limit that the request alone is larger than, until somebody says what the request consists of.
@@ -234,6 +241,7 @@ impl Refusal {
             reset_at: None,
             retry_after: None,
             should_retry: None,
+            allow: None,
             as_it_came: None,
             denied: None,
         }
@@ -288,6 +296,9 @@ impl Refusal {
         if let Some(should) = self.should_retry {
             let word = if should { "true" } else { "false" };
             headers.insert(SHOULD_RETRY, HeaderValue::from_static(word));
+        }
+        if let Some(allow) = self.allow {
+            headers.insert(header::ALLOW, HeaderValue::from_static(allow));
         }
         if matches!(self.reason, Reason::NoToken | Reason::UnknownToken) {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

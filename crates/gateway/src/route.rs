@@ -5,6 +5,7 @@
 //! version, and two parsers on the way have nothing to disagree about.
 
 mod kind;
+mod method;
 mod path;
 mod query;
 
@@ -121,7 +122,7 @@ pub(crate) fn address(head: &Parts) -> Option<String> {
 ///
 /// # Errors
 /// [`Reason::BadPath`] for a path or a query that another program on the way could read otherwise, whatever it asks for;
-/// [`Reason::UnknownRoute`] for one that is no route.
+/// [`Reason::UnknownRoute`] for one that is no route; [`Reason::WrongMethod`] for a route that has not this method.
 pub(crate) fn parse(method: &Method, uri: &Uri, upstream: Dialect) -> Result<Route, Refusal> {
     at(method, uri, upstream, HERE)
 }
@@ -133,7 +134,9 @@ fn at(method: &Method, uri: &Uri, upstream: Dialect, here: &str) -> Result<Route
     }
     let segments = path::segments(uri.path())?;
     let query = query::pairs(uri.query().unwrap_or_default())?;
-    path::route(method, &segments, query, upstream, here)
+    let route = path::route(method, &segments, query, upstream, here)?;
+    method::check(&route)?;
+    Ok(route)
 }
 
 impl Route {

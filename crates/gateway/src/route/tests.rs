@@ -316,7 +316,47 @@ fn what_cannot_be_bounded_is_named_and_ending_it_is_free() {
         ("/v1beta/models/m:countTokens", false, None),
     ] {
         assert_eq!(post(path).unbounded(background), unbounded, "{path}");
-        assert_eq!(get(path).unbounded(background), None, "to look at {path} is free");
+        // A verb is not looked at.
+        if let Ok(route) = ask("GET", path) {
+            assert_eq!(route.unbounded(background), None, "to look at {path} is free");
+        }
+    }
+}
+
+/// `PUT …:predict` would be charged nothing, and refused to no budget.
+#[test]
+fn a_route_is_asked_by_its_own_methods_alone() {
+    const MODEL: &str = "/v1beta/models/m";
+    let verb = |verb: &str| format!("{MODEL}:{verb}");
+    for (path, allowed) in [
+        (verb("generateContent"), "POST"),
+        (verb("predict"), "POST"),
+        (verb("predictLongRunning"), "POST"),
+        (verb("verbOfTomorrow"), "POST"),
+        ("/v1beta/batches/b:cancel".to_owned(), "POST"),
+        ("/upload/v1beta/fileSearchStores/s:uploadToFileSearchStore".to_owned(), "POST"),
+        (
+            "/upload/v1beta/fileSearchStores/s:uploadToFileSearchStore?upload_id=u".to_owned(),
+            "GET, HEAD, POST, PUT, DELETE",
+        ),
+        ("/v1beta/files/f:download".to_owned(), "GET, HEAD"),
+        ("/v1beta/files/f".to_owned(), "GET, HEAD, POST, PUT, PATCH, DELETE"),
+        ("/v1beta/cachedContents/c".to_owned(), "GET, HEAD, POST, PUT, PATCH, DELETE"),
+        ("/v1beta/operations/o".to_owned(), "GET, HEAD, POST, PUT, PATCH, DELETE"),
+        ("/v1beta/openai/chat/completions".to_owned(), "GET, HEAD, POST, DELETE"),
+        ("/v1beta/openai/images/generations".to_owned(), "GET, HEAD, POST, DELETE"),
+    ] {
+        for method in [
+            "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "post",
+        ] {
+            let asked = ask(method, &path);
+            if allowed.split(", ").any(|own| own == method) {
+                assert!(asked.is_ok(), "{method} {path}");
+                continue;
+            }
+            let refusal = asked.expect_err(&format!("{method} {path}"));
+            assert_eq!((refusal.reason, refusal.allow), (Reason::WrongMethod, Some(allowed)));
+        }
     }
 }
 
