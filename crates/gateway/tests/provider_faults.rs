@@ -88,6 +88,44 @@ async fn a_200_with_an_error_in_it_is_an_error() {
     assert_eq!(served.balance().await, (0, 0));
 }
 
+/// No client looks for an error in a 200.
+#[tokio::test]
+async fn an_error_in_a_200_that_is_handed_back_has_its_own_status() {
+    let body = r#"{"error":{"code":400,"message":"Invalid value","status":"INVALID_ARGUMENT"}}"#;
+    let model = format!("/v1beta/models/{}", common::MODEL);
+    let chat = "/v1beta/openai/chat/completions".to_owned();
+    for (path, kind, sent) in [
+        (format!("{model}:generateContent"), "application/json", body.to_owned()),
+        (
+            format!("{model}:streamGenerateContent?alt=sse"),
+            "text/event-stream",
+            format!("data: {body}\n\n"),
+        ),
+        (format!("{model}:streamGenerateContent"), "application/json", format!("[{body}]")),
+        (chat.clone(), "application/json", body.to_owned()),
+        (chat.clone(), "application/json", format!("[{body}]")),
+        (chat, "text/event-stream", format!("data: {body}\n\n")),
+    ] {
+        let upstream = Upstream::answering(kind, &sent).await;
+        let served = hasty().start_before(&upstream.url()).await;
+        let mut ask = common::prompt("hi");
+        if path.ends_with("completions") {
+            let is_stream = kind == "text/event-stream";
+            ask = serde_json::json!({ "model": common::MODEL, "stream": is_stream,
+                "messages": [{ "role": "user", "content": "hi" }] });
+        }
+        let answer = served.post(&path, &ask).send().await.unwrap();
+        let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+        let (status, text) = (answer.status(), answer.text().await.unwrap());
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{path} {sent}: {text}");
+        assert!(
+            text.contains("Invalid value") && kind.starts_with("application/json"),
+            "{kind}: {text}"
+        );
+        assert_eq!(served.balance().await, (0, 0), "{path}");
+    }
+}
+
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_never_taken_for_whole() {
     let text = "x".repeat(200_000);

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
-use http::StatusCode;
+use http::{HeaderValue, StatusCode, header};
 use keywheel::{
     Error, Exhausted, ExhaustedKind, Rejected,
     ledger::{Denied, ErrorKind, Scope},
 };
+use serde_json::Value;
 
 use super::{AsItCame, Reason, Refusal};
 use crate::headers;
@@ -142,13 +143,55 @@ impl Refusal {
 
     fn handed_back(rejected: &Rejected) -> Self {
         let mut refusal = Self::new(Reason::Rejected, rejected.to_string()).scope("provider");
-        if let Ok(status) = StatusCode::from_u16(rejected.status) {
-            refusal.status = status;
+        refusal.status = status(rejected.status, &rejected.body);
+        let mut headers = headers::to_client(&rejected.headers);
+        let is_stream = headers
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        // Of a stream that began with an error, the error alone is handed back.
+        if is_stream && !rejected.body.starts_with("data:") {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        refusal.as_it_came = Some(Box::new(AsItCame {
-            headers: headers::to_client(&rejected.headers),
-            body: Bytes::from(rejected.body.clone()),
-        }));
+        refusal.as_it_came =
+            Some(Box::new(AsItCame { headers, body: Bytes::from(rejected.body.clone()) }));
         refusal
+    }
+}
+
+/// The status of a reply that came with `said`. Under one that claims success, it is that of the error inside: no client
+/// looks for an error in a 200.
+fn status(said: u16, body: &str) -> StatusCode {
+    let said = StatusCode::from_u16(said).unwrap_or(StatusCode::BAD_GATEWAY);
+    if !said.is_success() {
+        return said;
+    }
+    let body: Value = serde_json::from_str(body).unwrap_or_default();
+    let first = body.get(0).unwrap_or(&body);
+    let code = first.get("error").unwrap_or(first).get("code").and_then(Value::as_u64);
+    let code = code.and_then(|code| StatusCode::from_u16(u16::try_from(code).ok()?).ok());
+    let is_error = |code: &StatusCode| code.is_client_error() || code.is_server_error();
+    code.filter(is_error).unwrap_or(StatusCode::BAD_GATEWAY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_under_a_200_has_its_own_status() {
+        for (said, body, told) in [
+            (200, r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}"#, 429),
+            (200, r#"[{"error":{"code":400}}]"#, 400),
+            (200, r#"{"code":404,"message":"no such model"}"#, 404),
+            (200, r#"{"error":{"code":200}}"#, 502),
+            (200, r#"{"error":{"code":"rate_limit_exceeded"}}"#, 502),
+            (200, r#"{"error":{"code":99999}}"#, 502),
+            (200, r#"{"error":"no"}"#, 502),
+            (200, "[]", 502),
+            (200, "no JSON", 502),
+            (404, r#"{"error":{"code":429}}"#, 404),
+        ] {
+            assert_eq!(status(said, body), told, "{said} {body}");
+        }
     }
 }
