@@ -68,6 +68,11 @@ pub(crate) fn identify(
     project.cloned().ok_or_else(unknown_project)
 }
 
+/// The credential that a request shows, if it shows one.
+pub(crate) fn shown(head: &Parts) -> Option<String> {
+    credential(head).ok()
+}
+
 /// The one credential of a request.
 ///
 /// Some clients show theirs in two places, which is harmless as long as it is the same.

@@ -23,10 +23,13 @@ const HOP_BY_HOP: [&str; 11] = [
 
 /// What a client must not say to the provider: credentials, and what would act in somebody else's name or as another
 /// method.
-const NEVER_UPSTREAM: [&str; 12] = [
+const NEVER_UPSTREAM: [&str; 14] = [
     "authorization",
     "proxy-authorization",
     "x-goog-api-key",
+    // What OpenAI's clients show at other providers.
+    "api-key",
+    "x-api-key",
     "x-goog-user-project",
     "x-goog-iam-authorization-token",
     "x-goog-iam-authority-selector",
@@ -62,6 +65,22 @@ pub(crate) fn to_upstream(headers: &HeaderMap) -> HeaderMap {
     let encoding = if accepts_gzip(headers) { "gzip" } else { "identity" };
     out.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(encoding));
     out
+}
+
+/// Takes out what repeats the `token` that the client showed, by itself or behind a scheme, whatever it is called.
+pub(crate) fn forget(token: &str, headers: &mut HeaderMap) {
+    let token = token.as_bytes();
+    let repeats = |value: &HeaderValue| {
+        let value = value.as_bytes().trim_ascii();
+        value
+            .strip_suffix(token)
+            .is_some_and(|before| before.last().is_none_or(|last| *last == b' '))
+    };
+    let telling: Vec<_> =
+        headers.iter().filter(|(_, value)| repeats(value)).map(|(name, _)| name.clone()).collect();
+    for name in telling {
+        headers.remove(name);
+    }
 }
 
 /// What of the provider's headers goes to a client: everything but what belongs to the connection, cookies, and what is

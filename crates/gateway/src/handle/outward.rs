@@ -15,7 +15,7 @@ use keywheel::{
 use super::{Asked, Form, Record, allowed, inward};
 use crate::{
     admit::Asking,
-    budget,
+    auth, budget,
     gateway::{App, Current},
     headers, pinned,
     project::{Project, Unbounded},
@@ -57,11 +57,15 @@ pub(super) async fn ask(
     let most = if asked.route.is_upload { limits.upload } else { limits.body };
     let body = inward::take(app, body, most).await?;
     let has_body = !body.is_empty();
+    let mut headers = headers::to_upstream(&head.headers);
+    if let Some(token) = auth::shown(head) {
+        headers::forget(&token, &mut headers);
+    }
     let call = Call {
         method: asked.route.method.clone(),
         path: asked.route.call_path(&now.settings.api_version),
         query: std::mem::take(&mut asked.route.query),
-        headers: headers::to_upstream(&head.headers),
+        headers,
         body,
     };
     record.form = form(&asked.route, &call);

@@ -24,6 +24,24 @@ fn no_credential_and_nothing_that_acts_for_somebody_else_goes_upstream() {
 }
 
 #[test]
+fn a_token_goes_upstream_under_no_name() {
+    let mut sent = to_upstream(&map(&[
+        ("api-key", "a-token"),
+        ("x-api-key", "a-token"),
+        ("x-of-mine", " a-token "),
+        ("x-auth", "Bearer a-token"),
+        ("x-twice", "b"),
+        ("x-twice", "a-token"),
+        ("x-other", "not-a-token"),
+        ("x-longer", "a-token-1"),
+    ]));
+    forget("a-token", &mut sent);
+    let mut names: Vec<_> = sent.keys().map(HeaderName::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["accept-encoding", "x-longer", "x-other"]);
+}
+
+#[test]
 fn what_is_not_known_goes_upstream_as_it_is() {
     let kept = [
         ("user-agent", "google-genai-sdk/3.6.1 gl-python/3.11.7"),
