@@ -4,7 +4,10 @@
 
 mod common;
 
-use common::{BATCH, Setup, TRIAGE, upstream::Upstream};
+use common::{
+    BATCH, Setup, TRIAGE,
+    upstream::{Step, Upstream},
+};
 use http::StatusCode;
 use serde_json::Value;
 
@@ -116,6 +119,28 @@ async fn what_would_act_for_somebody_else_never_goes_upstream() {
     assert!(!seen.contains(&TRIAGE.to_lowercase()), "the gateway's token went upstream");
     assert!(seen.contains("\r\napi-revision: 7") && seen.contains("\r\nx-new: a"), "{seen}");
     assert!(seen.starts_with("post /v1beta/models/"), "{seen}");
+}
+
+#[tokio::test]
+async fn a_key_that_the_provider_repeats_in_a_header_stays_here() {
+    let (key, body) = (common::key(1), r#"{"candidates":[{}]}"#);
+    let said = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         x-echo: {key}\r\nlink: <https://a.example/?key={key}>\r\nx-goog-upload-url: https://a.example/upload/?key={key}\r\n\
+         x-kept: a\r\n\r\n{body}",
+        body.len()
+    );
+    let upstream = Upstream::that([Step::Send(said.into_bytes())]).await;
+    let setup = Setup { keys: 1, ..Setup::with_projects("", "") };
+    let served = setup.start_before(&upstream.url()).await;
+    let answer = served.generate().header("x-goog-api-key", TRIAGE).send().await.unwrap();
+    assert_eq!(
+        (answer.status(), &answer.headers()["x-kept"]),
+        (StatusCode::OK, &"a".parse().unwrap())
+    );
+    let told = format!("{:?}", answer.headers());
+    assert!(!told.contains(&key), "a key came with an answer");
+    assert_eq!(answer.text().await.unwrap(), body);
 }
 
 #[tokio::test]

@@ -243,6 +243,11 @@ impl Handing {
         }
         if asked.route.is_upload {
             lead_here(app, head, &asked, &relayed.quota_project, &mut headers);
+        } else {
+            // Only there is the key taken out of them.
+            for name in UPLOAD_URLS {
+                headers.remove(name);
+            }
         }
         record.is_called(relayed.request_id);
         record.answered_by(relayed.key_label, relayed.model.as_deref(), relayed.attempts.len());

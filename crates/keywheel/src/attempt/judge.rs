@@ -68,18 +68,26 @@ fn without(key: &ApiKey, headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     headers.remove(CONTENT_LENGTH);
     headers.remove(CONTENT_ENCODING);
+    forget(key, &mut headers, &[]);
+    headers
+}
+
+/// Takes out the headers that repeat the key, but for those that are `kept`.
+pub(super) fn forget(key: &ApiKey, headers: &mut HeaderMap, kept: &[&str]) {
     let repeats = |value: &HeaderValue| match value.to_str() {
         Ok(text) => matches!(scrub(text, &[key]), Cow::Owned(_)),
         Err(_) => {
             value.as_bytes().windows(key.expose().len()).any(|w| w == key.expose().as_bytes())
         }
     };
-    let telling: Vec<HeaderName> =
-        headers.iter().filter(|(_, value)| repeats(value)).map(|(name, _)| name.clone()).collect();
+    let telling: Vec<HeaderName> = headers
+        .iter()
+        .filter(|(name, value)| !kept.contains(&name.as_str()) && repeats(value))
+        .map(|(name, _)| name.clone())
+        .collect();
     for name in telling {
         headers.remove(name);
     }
-    headers
 }
 
 fn take_out(key: &ApiKey, verdict: &mut Verdict) {

@@ -31,6 +31,7 @@ use self::{
 };
 use super::{
     Run, Skipped,
+    judge::forget,
     work::{Brought, Sight, Work},
 };
 use crate::{
@@ -44,6 +45,9 @@ use crate::{
 
 /// How long the first frame of a stream is waited for before the reply is handed out unseen.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where an upload goes on: whoever began it needs the address, even if the provider puts the key into it.
+const ADDRESSES: [&str; 2] = ["x-goog-upload-url", "x-goog-upload-control-url"];
 
 /// A raw call, ready to be sent.
 pub(crate) struct Passing {
@@ -161,10 +165,13 @@ impl Work for Passing {
     }
 
     async fn read(&self, sight: &Sight<'_>, response: WireResponse) -> Brought<Opened> {
-        let WireResponse { status, headers, body } = response;
+        let WireResponse { status, mut headers, body } = response;
         let mut reading = Box::new(Reading::new(self.plan.expected, &headers, body));
         let broke = match reading.look(sleep(sight.clock, PATIENCE)).await {
-            Ok(()) => return Brought::Answer(Opened { status, headers, reading }),
+            Ok(()) => {
+                forget(sight.lease.key(), &mut headers, &ADDRESSES);
+                return Brought::Answer(Opened { status, headers, reading });
+            }
             Err(broke) => broke,
         };
         let reason = broke.to_string();
