@@ -29,6 +29,10 @@ use self::{
     fault::Fault,
 };
 
+/// Requests are made on one thread and let go on another, which the system's allocator is slow at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log(&cli.command);

@@ -1,25 +1,11 @@
 //! What callers hand to the writer, and how they get their answers.
 
-use std::{
-    fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{mpsc::WeakSender, oneshot};
+use tokio::sync::oneshot;
 
-use super::{book::Book, fault::Fault};
+use super::{book::Book, fault::Fault, queue::Bell};
 use crate::{LedgerError, Row, RowId, RowState, Settled, store::Reserving};
-
-/// What goes through the writer's queue.
-pub(super) enum Message {
-    /// Work for somebody who waits.
-    Job(Box<dyn Job>),
-    /// Nothing but: look at what was abandoned.
-    Wake,
-}
 
 /// One caller's work.
 pub(super) trait Job: Send {
@@ -159,13 +145,13 @@ impl Undo for usize {}
 #[derive(Debug, Clone)]
 pub(super) struct Abandoned {
     rows: Arc<Mutex<Vec<GivenBack>>>,
-    /// Weak, or a delivery that nobody takes would keep the writer alive.
-    writer: WeakSender<Message>,
+    bell: Bell,
 }
 
 impl Abandoned {
-    pub(super) fn new(writer: WeakSender<Message>) -> Self {
-        Self { rows: Arc::default(), writer }
+    /// `bell` is the writer's, who is to hear of them.
+    pub(super) fn new(bell: Bell) -> Self {
+        Self { rows: Arc::default(), bell }
     }
 
     /// True if there is nothing to give back.
@@ -185,35 +171,6 @@ impl Abandoned {
 
     fn push(&self, gone: GivenBack) {
         self.put_back(vec![gone]);
-        // A full queue wakes the writer as well.
-        if let Some(writer) = self.writer.upgrade() {
-            let _ = writer.try_send(Message::Wake);
-        }
-    }
-}
-
-/// How many callers wait for the writer. Counts one as long as it lives.
-#[derive(Debug)]
-pub(super) struct Waiting(Arc<AtomicUsize>);
-
-impl Waiting {
-    pub(super) fn new(all: &Arc<AtomicUsize>) -> Self {
-        all.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(all))
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl fmt::Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Job(_) => "Job",
-            Self::Wake => "Wake",
-        })
+        self.bell.ring();
     }
 }

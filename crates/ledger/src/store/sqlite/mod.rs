@@ -3,7 +3,8 @@
 //! | to know | look in |
 //! |---|---|
 //! | how many callers share one commit, and what a failure does | `writer` |
-//! | what a caller hands over, and what becomes of it if he goes away | `job` |
+//! | what a caller hands over, and what becomes of it if he goes away | `job`, `queue` |
+//! | how long a commit waits for others | `pace` |
 //! | what is read and written for one reservation | `book`, `totals`, `columns` |
 //! | how processes take turns | `locks` |
 //! | when the disk has what was committed | `log` |
@@ -21,6 +22,8 @@ mod location;
 mod locks;
 mod log;
 mod meta;
+mod pace;
+mod queue;
 mod reader;
 mod schema;
 mod stopwatch;
@@ -31,7 +34,7 @@ mod writer;
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicUsize, mpsc as std_mpsc},
+    sync::{Mutex, PoisonError, mpsc as std_mpsc},
     thread,
     time::Duration,
 };
@@ -44,7 +47,8 @@ use self::{
     book::Book,
     fault::Fault,
     file::{Identity, Opened},
-    job::{Abandoned, Call, Delivery, Message, Undo, Waiting, WhenAlone},
+    job::{Abandoned, Call, Delivery, Undo, WhenAlone},
+    queue::{Giver, queue},
     reader::Reading,
     writer::Writer,
 };
@@ -54,8 +58,6 @@ use crate::{
     Settled, Settlement, StorageInfo, Total, TotalKey,
 };
 
-/// How many callers may wait in the queue; the others wait for a place in it.
-const QUEUE: usize = 1_024;
 /// How many may wait to read.
 const READERS: usize = 64;
 /// How long dropping a store waits for each of its threads. They end by themselves, later, if it takes
@@ -82,11 +84,10 @@ const PATIENCE_TO_CLOSE: Duration = Duration::from_secs(5);
 /// ```
 pub struct SqliteStore {
     storage: StorageInfo,
-    waiting: Arc<AtomicUsize>,
     abandoned: Abandoned,
     freeing: Freeing,
     /// `None` only while it is dropped.
-    writer: Option<mpsc::Sender<Message>>,
+    writer: Option<Giver>,
     reader: Option<mpsc::Sender<Reading>>,
     interrupt: InterruptHandle,
     /// The reader and the writer; each ends when its thread has.
@@ -137,25 +138,23 @@ impl SqliteStore {
     ) -> Result<Self, LedgerError> {
         let lookup = |name: &str| std::env::var_os(name);
         let path = location::resolve(path, lookup, location::platform_state_folder)?;
-        let (writer, written) = mpsc::channel(QUEUE);
+        let (writer, written) = queue();
         let (reader, read) = mpsc::channel(READERS);
-        let abandoned = Abandoned::new(writer.downgrade());
-        let waiting = Arc::new(AtomicUsize::new(0));
+        let abandoned = Abandoned::new(writer.bell());
         let freeing = Freeing::default();
 
         let (report, opened) = oneshot::channel();
         let writing = spawn("keywheel-ledger", {
-            let (abandoned, waiting) = (abandoned.clone(), Arc::clone(&waiting));
-            let freeing = freeing.clone();
+            let (abandoned, freeing) = (abandoned.clone(), freeing.clone());
             move || match open_both(&path, durability, now) {
                 // Who set the variable that named it may be somebody else.
                 Err(error) => drop(report.send(Err(error.in_file(&path)))),
                 Ok((opened, reading)) => {
                     let storage = opened.storage.clone();
-                    let writer = Writer::new(opened, abandoned, freeing, waiting);
+                    let writer = Writer::new(opened, written, abandoned, freeing);
                     // Nobody waits any more: the queue has ended, too, and the writer closes.
                     let _ = report.send(Ok((storage, reading)));
-                    writer.run(written);
+                    writer.run();
                 }
             }
         })?;
@@ -167,7 +166,7 @@ impl SqliteStore {
         })?;
         let threads = Mutex::new([reading, writing]);
         let (writer, reader) = (Some(writer), Some(reader));
-        Ok(Self { storage, waiting, abandoned, freeing, writer, reader, interrupt, threads })
+        Ok(Self { storage, abandoned, freeing, writer, reader, interrupt, threads })
     }
 
     /// Where it lies.
@@ -194,13 +193,12 @@ impl SqliteStore {
         work: impl FnMut(&mut Book<'_>) -> Result<T, Fault> + Send + 'static,
     ) -> StoreFuture<'_, T> {
         Box::pin(async move {
-            let _waiting = Waiting::new(&self.waiting);
             let (reply, answer) = oneshot::channel::<Delivery<T>>();
             let abandoned = self.abandoned.clone();
             let job = Box::new(Call { work, when_alone, reply, abandoned, kept: None });
             let queue = self.writer.as_ref().ok_or_else(closed)?;
             // Dropped here, nothing was handed over.
-            queue.send(Message::Job(job)).await.map_err(|_| closed())?;
+            queue.push(job).await.map_err(|_| closed())?;
             // Dropped here, the answer is dropped as well and knows what to give back.
             let delivery = answer.await.map_err(|_| closed())?;
             delivery.take().unwrap_or_else(|| Err(closed()))

@@ -4,38 +4,25 @@
 //! next process has the turn already. Each caller gets his own answer: a denial is a value, and one
 //! whose row cannot be written does not spoil the others'.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use rusqlite::Connection;
-use tokio::sync::mpsc::{Receiver, error::TryRecvError};
 
 use super::{
     book::{Book, Memory},
     fault::Fault,
     file::{self, Companions, Identity, Opened},
-    job::{Abandoned, GivenBack, Job, Message},
+    job::{Abandoned, GivenBack, Job},
     locks::{Presence, Turn},
     log::Log,
     meta,
+    pace::{PERIOD, Pace},
+    queue::{Gathered, MOST, Taker},
     stopwatch::Stopwatch,
     tx,
 };
 use crate::{Freeing, LedgerError};
 
-/// The most that goes into one transaction.
-const MOST: usize = 256;
-/// With more callers than this it pays to wait for those who just got their answers.
-const CROWD: usize = 16;
-/// How long to wait for them.
-const LINGER: Duration = Duration::from_micros(100);
 /// How long to wait for our turn when the ledger is closed.
 const PATIENCE_TO_CLOSE: Duration = Duration::from_secs(1);
 
@@ -57,17 +44,17 @@ pub(super) struct Writer {
     memory: Memory,
     turn: Turn,
     presence: Presence,
+    queue: Taker,
     abandoned: Abandoned,
     freeing: Freeing,
-    waiting: Arc<AtomicUsize>,
 }
 
 impl Writer {
     pub(super) fn new(
         opened: Opened,
+        queue: Taker,
         abandoned: Abandoned,
         freeing: Freeing,
-        waiting: Arc<AtomicUsize>,
     ) -> Self {
         let Opened { connection, turn, presence, storage } = opened;
         let path = storage.path.unwrap_or_default();
@@ -82,45 +69,33 @@ impl Writer {
             memory: Memory::default(),
             turn,
             presence,
+            queue,
             abandoned,
             freeing,
-            waiting,
         }
     }
 
-    /// Writes what comes through `queue` until nobody can send any more, and closes the ledger.
-    pub(super) fn run(mut self, mut queue: Receiver<Message>) {
+    /// Writes what is handed over until nothing more will come, and closes the ledger.
+    pub(super) fn run(mut self) {
         let mut batch = Vec::with_capacity(MOST);
-        while let Some(first) = queue.blocking_recv() {
-            take(first, &mut batch);
-            self.gather(&mut queue, &mut batch);
-            self.write(&mut queue, &mut batch);
+        let mut pace = Pace::new();
+        let mut began = Stopwatch::start();
+        loop {
+            let gathered = self.queue.gather(&mut batch, pace.enough(), began, PERIOD);
+            if gathered == Gathered::Closed {
+                break;
+            }
+            pace.begins(batch.len(), gathered);
+            began = Stopwatch::start();
+            self.write(&mut batch);
         }
         self.close();
     }
 
-    /// Takes what else is there, up to [`MOST`]. In a crowd those who just got their answers are
-    /// about to come back; a commit without them would make all of them wait for two.
-    fn gather(&self, queue: &mut Receiver<Message>, batch: &mut Vec<Box<dyn Job>>) {
-        drain(queue, batch);
-        let crowd = self.waiting.load(Ordering::Relaxed).min(MOST);
-        if crowd <= CROWD {
-            return;
-        }
-        let lingering = Stopwatch::start();
-        while batch.len() < crowd && lingering.elapsed() < LINGER {
-            match queue.try_recv() {
-                Ok(message) => take(message, batch),
-                Err(TryRecvError::Empty) => thread::yield_now(),
-                Err(TryRecvError::Disconnected) => return,
-            }
-        }
-    }
-
     /// Writes the batch, and whatever came while we waited for our turn; everybody gets his answer.
-    fn write(&mut self, queue: &mut Receiver<Message>, batch: &mut Vec<Box<dyn Job>>) {
-        let failure = self.commit(|| {
-            drain(queue, batch);
+    fn write(&mut self, batch: &mut Vec<Box<dyn Job>>) {
+        let failure = self.commit(|queue| {
+            queue.drain(batch);
             batch
         });
         match failure {
@@ -128,7 +103,7 @@ impl Writer {
             // One row cannot be written: whose it is, is found out one by one.
             Err(fault) if batch.len() > 1 && !fault.concerns_all() => {
                 for mut job in batch.drain(..) {
-                    match self.commit(|| std::slice::from_mut(&mut job)) {
+                    match self.commit(|_| std::slice::from_mut(&mut job)) {
                         Ok(()) => self.answer(std::iter::once(job)),
                         Err(fault) => job.answer(Some(fault.into())),
                     }
@@ -155,7 +130,10 @@ impl Writer {
 
     /// Does the `jobs` in one transaction, when it is our turn. After an error none of them is done;
     /// else they are, but the disk need not have them yet.
-    fn commit<'a>(&mut self, jobs: impl FnOnce() -> &'a mut [Box<dyn Job>]) -> Result<(), Fault> {
+    fn commit<'a>(
+        &mut self,
+        jobs: impl FnOnce(&Taker) -> &'a mut [Box<dyn Job>],
+    ) -> Result<(), Fault> {
         let _held = file::wait_for(&self.turn)?;
         // A file that nobody can find any more would be written to for ever.
         let identity = Identity::of(&self.path);
@@ -172,7 +150,7 @@ impl Writer {
             return Err(file::bereft(&self.path).into());
         }
         self.log.mend(file)?;
-        let jobs = jobs();
+        let jobs = jobs(&self.queue);
         let abandoned = self.abandoned.take();
         let (memory, seen) = (&mut self.memory, &mut self.seen);
         let done = tx::immediate(file, |file| {
@@ -211,7 +189,7 @@ impl Writer {
         if !self.abandoned.is_empty() {
             let nobody: &mut [Box<dyn Job>] = &mut [];
             // If it cannot be written, the sweep does it.
-            let _ = self.commit(|| nobody);
+            let _ = self.commit(|_| nobody);
         }
         // Somebody else's turn never ends: he, or the next to open it, will find it not closed.
         let Ok(Some(_held)) = self.turn.take(PATIENCE_TO_CLOSE) else { return };
@@ -228,21 +206,6 @@ impl Writer {
         }
         // Before the turn ends: the last connection to close removes the log.
         drop(file);
-    }
-}
-
-fn take(message: Message, batch: &mut Vec<Box<dyn Job>>) {
-    match message {
-        Message::Job(job) => batch.push(job),
-        Message::Wake => {}
-    }
-}
-
-fn drain(queue: &mut Receiver<Message>, batch: &mut Vec<Box<dyn Job>>) {
-    while batch.len() < MOST
-        && let Ok(message) = queue.try_recv()
-    {
-        take(message, batch);
     }
 }
 
@@ -271,23 +234,22 @@ fn give_back(book: &mut Book<'_>, gone: GivenBack) -> Result<(), Fault> {
 #[cfg(unix)]
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{path::Path, sync::Arc};
 
-    use tokio::sync::{
-        mpsc,
-        oneshot::{self, error::TryRecvError as NoAnswer},
-    };
+    use tokio::sync::oneshot::{self, error::TryRecvError as NoAnswer};
 
     use super::*;
     use crate::{
         Ask, Durability, LedgerRules, Limit, Period, Reservation, Reserving,
-        store::sqlite::job::{Call, Delivery, WhenAlone},
+        store::sqlite::{
+            job::{Call, Delivery, WhenAlone},
+            queue::queue,
+        },
     };
 
     /// A writer without a thread of its own, and what would be handed to it.
     struct Desk {
         writer: Writer,
-        queue: Receiver<Message>,
         abandoned: Abandoned,
         rules: Arc<LedgerRules>,
     }
@@ -295,20 +257,20 @@ mod tests {
     impl Desk {
         fn open(path: &Path, cap: u64) -> Self {
             let opened = file::open(path, Durability::Create, chrono::DateTime::UNIX_EPOCH);
-            let (sender, queue) = mpsc::channel(1);
-            let abandoned = Abandoned::new(sender.downgrade());
-            let (freeing, waiting) = (Freeing::default(), Arc::default());
-            let writer = Writer::new(opened.unwrap(), abandoned.clone(), freeing, waiting);
+            let (giver, queue) = queue();
+            let abandoned = Abandoned::new(giver.bell());
+            let freeing = Freeing::default();
+            let writer = Writer::new(opened.unwrap(), queue, abandoned.clone(), freeing);
             let limit = Limit::tokens(Period::Total, cap);
             let rules = Arc::new(LedgerRules::new().account("triage", [limit]).unwrap());
-            Self { writer, queue, abandoned, rules }
+            Self { writer, abandoned, rules }
         }
 
         /// What everybody hears who reserves `tokens` in one batch.
         fn reserve(&mut self, tokens: &[u64]) -> Vec<Result<Reserving, LedgerError>> {
             let (mut batch, answers): (Vec<_>, Vec<_>) =
                 tokens.iter().map(|tokens| self.ask(*tokens)).unzip();
-            self.writer.write(&mut self.queue, &mut batch);
+            self.writer.write(&mut batch);
             let heard = |mut answer: oneshot::Receiver<Delivery<Reserving>>| {
                 let answer: Result<_, NoAnswer> = answer.try_recv();
                 answer.unwrap().take().unwrap()
