@@ -1,21 +1,40 @@
-//! The transport over HTTPS. The only file that names reqwest and hyper.
+//! The transport over HTTPS. This file and those below it are the only ones that name hyper's client.
 
-use std::{error::Error as _, net::IpAddr, time::Duration};
+mod connector;
+mod pieces;
+
+use std::{error::Error, io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{
-    FutureExt as _, Stream, StreamExt as _, TryStreamExt as _, future::BoxFuture, stream,
+    FutureExt as _, StreamExt as _, TryStreamExt as _, future::BoxFuture, stream::BoxStream,
 };
-use http::header::CONTENT_LENGTH;
-use reqwest::{Client, ClientBuilder, Request, Url, redirect};
+use http::{
+    HeaderValue, Request, Uri,
+    header::{CONTENT_LENGTH, PROXY_AUTHORIZATION, USER_AGENT as USER_AGENT_HEADER},
+    uri::Scheme,
+};
+use http_body_util::{Either, Full, StreamBody};
+use hyper::body::Frame;
+use hyper_util::{
+    client::{legacy::Client, proxy::matcher::Matcher},
+    rt::{TokioExecutor, TokioTimer},
+};
 use tokio::time::timeout;
 
+use self::{
+    connector::{Connector, proxy_to},
+    pieces::Pieces,
+};
 use crate::{Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse};
 
 const USER_AGENT: &str = concat!("keywheel/", env!("CARGO_PKG_VERSION"));
 
 /// The slowest upload that is still waited for, in bytes a second.
 const SLOWEST_UPLOAD: u64 = 64 * 1024;
+
+/// How long a connection is kept for the next request.
+const KEPT: Duration = Duration::from_secs(90);
 
 /// How long each part of an attempt may take. The total is the caller's business: drop the future.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,9 +72,8 @@ impl Default for Timeouts {
 /// Needs a tokio runtime with time and I/O enabled.
 #[derive(Debug, Clone)]
 pub struct HttpTransport {
-    client: Client,
-    /// Without a proxy.
-    direct: Client,
+    client: Client<Connector, Outgoing>,
+    proxies: Arc<Matcher>,
     first_byte: Duration,
     idle: Duration,
 }
@@ -66,12 +84,22 @@ impl HttpTransport {
     /// # Errors
     /// TLS cannot be set up: the system has no root certificates, say.
     pub fn new(timeouts: &Timeouts) -> Result<Self, TransportError> {
-        Ok(Self {
-            client: builder(timeouts).build().map_err(failure)?,
-            direct: builder(timeouts).no_proxy().build().map_err(failure)?,
-            first_byte: timeouts.first_byte,
-            idle: timeouts.idle,
-        })
+        Self::through(Matcher::from_env(), timeouts)
+    }
+
+    fn through(proxies: Matcher, timeouts: &Timeouts) -> Result<Self, TransportError> {
+        let proxies = Arc::new(proxies);
+        let connector =
+            Connector::new(timeouts.connect, Arc::clone(&proxies)).map_err(|error| {
+                let message = format!("TLS cannot be set up: {error}");
+                TransportError::new(TransportKind::Request, Sent::No, message).with_source(error)
+            })?;
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(KEPT)
+            .build(connector);
+        Ok(Self { client, proxies, first_byte: timeouts.first_byte, idle: timeouts.idle })
     }
 
     /// How long the head of the reply may take after a body of `size` bytes.
@@ -79,23 +107,32 @@ impl HttpTransport {
         self.first_byte.saturating_add(Duration::from_secs(size / SLOWEST_UPLOAD))
     }
 
-    fn request(&self, request: WireRequest) -> Result<(&Client, Request), TransportError> {
-        let url = Url::parse(&request.url).map_err(|_| {
+    fn request(&self, request: WireRequest) -> Result<Request<Outgoing>, TransportError> {
+        let WireRequest { method, url, mut headers, body } = request;
+        let uri = usable(url).ok_or_else(|| {
             TransportError::new(TransportKind::Request, Sent::No, "the URL cannot be used")
         })?;
-        let client = if is_loopback(&url) { &self.direct } else { &self.client };
-        let mut out = Request::new(request.method, url);
-        *out.headers_mut() = request.headers;
-        if let Some(bytes) = request.body.bytes() {
-            if !bytes.is_empty() {
-                *out.body_mut() = Some(bytes.clone().into());
-            }
-        } else {
-            // Else it would go out chunked, which not every route of the provider takes.
-            out.headers_mut().insert(CONTENT_LENGTH, request.body.len().into());
-            *out.body_mut() = Some(reqwest::Body::wrap_stream(request.body.into_stream()));
+        headers.entry(USER_AGENT_HEADER).or_insert(HeaderValue::from_static(USER_AGENT));
+        // A tunnel is asked for with the credentials; what goes through it is none of the proxy's business.
+        if uri.scheme() == Some(&Scheme::HTTP)
+            && let Some(proxy) = proxy_to(&uri, &self.proxies)
+            && let Some(credentials) = proxy.basic_auth()
+        {
+            headers.entry(PROXY_AUTHORIZATION).or_insert_with(|| credentials.clone());
         }
-        Ok((client, out))
+        let body = match body.bytes() {
+            Some(bytes) => Either::Left(Full::new(bytes.clone())),
+            None => {
+                // Else it would go out chunked, which not every route of the provider takes.
+                headers.insert(CONTENT_LENGTH, body.len().into());
+                Either::Right(StreamBody::new(body.into_stream().map_ok(Frame::data).boxed()))
+            }
+        };
+        let mut out = Request::new(body);
+        *out.method_mut() = method;
+        *out.uri_mut() = uri;
+        *out.headers_mut() = headers;
+        Ok(out)
     }
 }
 
@@ -106,55 +143,39 @@ impl Transport for HttpTransport {
     ) -> BoxFuture<'static, Result<WireResponse, TransportError>> {
         let limit = self.head_limit(request.body.len());
         let idle = self.idle;
-        let (client, request) = match self.request(request) {
-            Ok((client, request)) => (client.clone(), request),
+        let reply = match self.request(request) {
+            Ok(request) => self.client.request(request),
             Err(fault) => return futures_util::future::err(fault).boxed(),
         };
         async move {
-            let mut response = match timeout(limit, client.execute(request)).await {
-                Ok(reply) => reply.map_err(failure)?,
+            let (head, body) = match timeout(limit, reply).await {
+                Ok(Ok(reply)) => reply.into_parts(),
+                Ok(Err(error)) => {
+                    let connecting = error.is_connect();
+                    return Err(failure(error, connecting));
+                }
                 Err(_) => return Err(timed_out("no reply", limit)),
             };
-            let status = response.status().as_u16();
-            let headers = std::mem::take(response.headers_mut());
-            let body = response.bytes_stream().map_err(failure);
-            Ok(WireResponse { status, headers, body: within(idle, body).boxed() })
+            let body = Pieces::new(body, idle).boxed();
+            Ok(WireResponse { status: head.status.as_u16(), headers: head.headers, body })
         }
         .boxed()
     }
 }
 
-fn builder(timeouts: &Timeouts) -> ClientBuilder {
-    Client::builder()
-        .user_agent(USER_AGENT)
-        .redirect(redirect::Policy::none())
-        .retry(reqwest::retry::never())
-        .referer(false)
-        .connect_timeout(timeouts.connect)
-}
+/// In memory, or read from a file while it is sent.
+type Outgoing = Either<Full<Bytes>, StreamBody<BoxStream<'static, io::Result<Frame<Bytes>>>>>;
 
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost"
-        || host.ends_with(".localhost")
-        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// `body`, ended by an error when the next piece takes longer than `idle`. The time runs only while
-/// somebody waits for the piece, so a slow reader does no harm.
-fn within(
-    idle: Duration,
-    body: impl Stream<Item = Result<Bytes, TransportError>> + Send + 'static,
-) -> impl Stream<Item = Result<Bytes, TransportError>> + Send + 'static {
-    stream::unfold(Some(body.boxed()), move |body| async move {
-        let mut body = body?;
-        match timeout(idle, body.next()).await {
-            Ok(Some(Ok(piece))) => Some((Ok(piece), Some(body))),
-            Ok(Some(Err(error))) => Some((Err(error), None)),
-            Ok(None) => None,
-            Err(_) => Some((Err(timed_out("nothing more of the reply", idle)), None)),
-        }
-    })
+/// `url` if a request can go there: `http` or `https`, a host, perhaps a port, and no user name.
+fn usable(url: String) -> Option<Uri> {
+    let uri = Uri::try_from(url).ok()?;
+    let authority = uri.authority()?;
+    let place = authority.as_str();
+    let has_scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+    // A port that is no number would be passed over in silence, and the scheme's own taken.
+    let has_host = !authority.host().is_empty() && !place.contains('@');
+    let has_port = place.len() == authority.host().len() || authority.port().is_some();
+    (has_scheme && has_host && has_port).then_some(uri)
 }
 
 fn timed_out(what: &str, limit: Duration) -> TransportError {
@@ -162,32 +183,32 @@ fn timed_out(what: &str, limit: Duration) -> TransportError {
     TransportError::new(TransportKind::Timeout, Sent::Maybe, message)
 }
 
-/// What a reqwest error means for us. Its URL is left out: it would end up in logs and replies.
-fn failure(error: reqwest::Error) -> TransportError {
-    let error = error.without_url();
+/// What an error means for us. None of hyper's holds the URL, which would end up in logs and replies.
+fn failure(error: impl Error + Send + Sync + 'static, connecting: bool) -> TransportError {
+    let late = |e: &io::Error| e.kind() == io::ErrorKind::TimedOut;
     let not_http = |e: &hyper::Error| e.is_parse() || e.is_parse_status();
-    let (kind, sent, what) = if error.is_builder() {
-        (TransportKind::Request, Sent::No, "the request cannot be sent")
-    } else if error.is_connect() && error.is_timeout() {
+    let is_late = causes(&error).filter_map(|e| e.downcast_ref()).any(late);
+    let (kind, sent, what) = if connecting && is_late {
         (TransportKind::Connect, Sent::No, "no connection in time")
-    } else if error.is_connect() {
+    } else if connecting {
         (TransportKind::Connect, Sent::No, "no connection")
-    } else if error.is_timeout() {
+    } else if is_late {
         (TransportKind::Timeout, Sent::Maybe, "no reply in time")
-    } else if sources(&error).filter_map(|e| e.downcast_ref()).any(not_http) {
+    } else if causes(&error).filter_map(|e| e.downcast_ref()).any(not_http) {
         (TransportKind::Decode, Sent::Maybe, "the reply is not HTTP")
     } else {
         (TransportKind::Interrupted, Sent::Maybe, "the connection broke")
     };
-    let message = match sources(&error).last() {
+    let message = match causes(&error).last() {
         Some(root) => format!("{what}: {root}"),
         None => what.to_owned(),
     };
     TransportError::new(kind, sent, message).with_source(error)
 }
 
-fn sources(error: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
-    std::iter::successors(error.source(), |&error| error.source())
+/// `error` and what lies below it, the root last.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
 }
 
 #[cfg(test)]

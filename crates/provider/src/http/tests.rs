@@ -325,7 +325,7 @@ async fn no_error_prints_the_url_or_the_key() {
         let transport = transport();
         let error = transport.send(request).await.unwrap_err();
         let mut printed = format!("{error} {error:?} {transport:?}");
-        let mut cause = std::error::Error::source(&error);
+        let mut cause = Error::source(&error);
         while let Some(inner) = cause {
             printed += &format!(" {inner} {inner:?}");
             cause = inner.source();
@@ -350,7 +350,7 @@ fn loopback_addresses_are_known() {
         ("http://127.0.0.1.example/", false),
         ("https://generativelanguage.googleapis.com/", false),
     ] {
-        assert_eq!(is_loopback(&Url::parse(url).unwrap()), expected, "{url}");
+        assert_eq!(connector::is_loopback(&Uri::from_static(url)), expected, "{url}");
     }
 }
 
@@ -376,7 +376,7 @@ fn both_kinds_of_runtime_can_send() {
 async fn a_body_in_a_file_goes_out_whole_with_its_length_said_and_no_chunks() {
     let text: String = (0..30_000).map(|i| format!("{i:x},")).collect();
     let mut file = tempfile::tempfile().unwrap();
-    std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+    io::Write::write_all(&mut file, text.as_bytes()).unwrap();
     let body = Body::from_file(Arc::new(file), text.len() as u64).splice(0..2, "[first]");
     let expected = format!("[first]{}", &text[2..]);
 
