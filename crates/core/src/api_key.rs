@@ -136,7 +136,11 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digits = |byte: u8| [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+        let text = self.0.map(digits);
+        // As one piece: a ledger writes one with every row.
+        f.write_str(str::from_utf8(text.as_flattened()).unwrap_or_default())
     }
 }
 

@@ -29,7 +29,7 @@ pub const REDACTED: &str = "[REDACTED]";
 /// ```
 #[must_use]
 pub fn scrub<'t>(text: &'t str, keys: &[&ApiKey]) -> Cow<'t, str> {
-    if keys.is_empty() && !may_hold_a_secret(text.as_bytes()) {
+    if !may_hold_one_of(text.as_bytes(), keys) && !may_hold_a_secret(text.as_bytes()) {
         return Cow::Borrowed(text);
     }
     let scrubber = Scrubber::new(text, keys);
@@ -45,6 +45,14 @@ pub fn scrub<'t>(text: &'t str, keys: &[&ApiKey]) -> Cow<'t, str> {
     }
     out.push_str(&text[copied..]);
     Cow::Owned(out)
+}
+
+/// False for texts in which none of `keys` can begin, not even escaped.
+fn may_hold_one_of(text: &[u8], keys: &[&ApiKey]) -> bool {
+    keys.iter().any(|key| {
+        let first = key.expose().as_bytes().first();
+        text.iter().any(|byte| matches!(byte, b'%' | b'\\') || Some(byte) == first)
+    })
 }
 
 /// False for most texts: three letters that stand in every form known here are nowhere in it.

@@ -36,7 +36,7 @@ pub(crate) fn mark(
     minute: Option<MinuteStanding>,
     now: DateTime<Utc>,
 ) {
-    let (mut limits, mut policies) = (String::new(), String::new());
+    let (mut limits, mut policies) = (String::with_capacity(128), String::with_capacity(128));
     if let Some(standing) = standing {
         set(headers, BUDGET, &budget(standing));
         if standing.percent() >= WARN_FROM {
@@ -46,11 +46,15 @@ pub(crate) fn mark(
     }
     if let Some(MinuteStanding { cap, used, reset_ms }) = minute {
         let comma = if limits.is_empty() { "" } else { ", " };
-        let left = cap.saturating_sub(used);
         let pause_ms = reset_ms.saturating_sub(now.timestamp_millis()).max(0);
-        let seconds = (pause_ms + 999) / 1_000;
-        let _ = write!(limits, "{comma}\"requests-a-minute\";r={left};t={seconds}");
-        let _ = write!(policies, "{comma}\"requests-a-minute\";q={cap};w=60");
+        for text in [&mut limits, &mut policies] {
+            text.push_str(comma);
+            text.push_str("\"requests-a-minute\"");
+        }
+        push_number(&mut limits, ";r=", cap.saturating_sub(used).into());
+        push_number(&mut limits, ";t=", (pause_ms as u64).div_ceil(1_000));
+        push_number(&mut policies, ";q=", cap.into());
+        policies.push_str(";w=60");
     }
     if !limits.is_empty() {
         set(headers, RATE_LIMIT, &limits);
@@ -102,20 +106,23 @@ impl Warned {
 /// A dictionary of RFC 9651, so that programs can read it.
 fn budget(standing: &LimitStanding) -> String {
     let LimitStanding { limit, sum, begins_anew, .. } = standing;
-    let mut text = format!(
-        "scope={}, period={}, unit={}, cap={}, used={}, left={}",
-        scope(standing),
-        period(limit.period),
-        unit(limit.unit),
-        limit.cap.min(LARGEST),
-        sum.used().min(LARGEST),
-        standing.left().min(LARGEST)
-    );
+    let mut text = String::with_capacity(192);
+    let words = [
+        ("scope=", scope(standing)),
+        (", period=", period(limit.period)),
+        (", unit=", unit(limit.unit)),
+    ];
+    words.iter().for_each(|(name, word)| text.extend([*name, *word]));
+    push_number(&mut text, ", cap=", limit.cap);
+    push_number(&mut text, ", used=", sum.used());
+    push_number(&mut text, ", left=", standing.left());
     if let Some(model) = &limit.model {
-        let _ = write!(text, ", model={}", quoted(model));
+        text.push_str(", model=");
+        push_quoted(&mut text, [&**model]);
     }
     if let Some(at) = begins_anew {
-        let _ = write!(text, ", reset={}", quoted(&stamp(*at)));
+        text.push_str(", reset=");
+        push_quoted(&mut text, [&*stamp(*at)]);
     }
     text
 }
@@ -143,41 +150,39 @@ fn list_standing(
     policies: &mut String,
 ) {
     let LimitStanding { limit, begins_anew, .. } = standing;
-    let mut name = format!("{}-{}", scope(standing), unit(limit.unit));
-    match limit.period {
-        Period::Day => name.push_str("-a-day"),
-        Period::Month => name.push_str("-a-month"),
-        Period::Total => name.push_str("-in-total"),
+    let span = match limit.period {
+        Period::Day => "-a-day",
+        Period::Month => "-a-month",
+        Period::Total => "-in-total",
+    };
+    let (of, model) = limit.model.as_ref().map_or(("", ""), |model| ("-for-", &**model));
+    for text in [&mut *limits, &mut *policies] {
+        push_quoted(text, [scope(standing), "-", unit(limit.unit), span, of, model]);
     }
-    if let Some(model) = &limit.model {
-        name.push_str("-for-");
-        name.push_str(model);
-    }
-    let name = quoted(&name);
-    let _ = write!(limits, "{name};r={}", standing.left().min(LARGEST));
+    push_number(limits, ";r=", standing.left());
     if let Some(at) = begins_anew {
         let left = (*at - now).max(TimeDelta::zero());
         // Rounded up: not before it is there.
         let seconds = left.num_seconds() + i64::from(left.subsec_nanos() > 0);
-        let _ = write!(limits, ";t={seconds}");
+        push_number(limits, ";t=", seconds.unsigned_abs());
     }
-    let _ = write!(policies, "{name};q={}", limit.cap.min(LARGEST));
+    push_number(policies, ";q=", limit.cap);
     if limit.unit == Unit::Tokens {
         policies.push_str(";qu=\"tokens\"");
     }
     if let Some(days) = days(limit.period, *begins_anew) {
-        let _ = write!(policies, ";w={}", days * 86_400);
+        push_number(policies, ";w=", u64::from(days) * 86_400);
     }
 }
 
 /// How many days the period has that ends at `ends`.
-fn days(period: Period, ends: Option<DateTime<Utc>>) -> Option<i64> {
+fn days(period: Period, ends: Option<DateTime<Utc>>) -> Option<u8> {
     match period {
         Period::Day => Some(1),
         Period::Month => {
             // A day earlier it is that month wherever on earth days turn.
             let last = ends?.checked_sub_signed(TimeDelta::days(1))?.date_naive();
-            Some(last.num_days_in_month().into())
+            Some(last.num_days_in_month())
         }
         Period::Total => None,
     }
@@ -209,29 +214,31 @@ fn stamp(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-/// A string of RFC 9651, §3.3.3: of ASCII alone.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for c in text.chars() {
+/// `name` and a number, which no structured field may have larger.
+fn push_number(text: &mut String, name: &str, number: u64) {
+    text.push_str(name);
+    text.push_str(itoa::Buffer::new().format(number.min(LARGEST)));
+}
+
+/// A string of RFC 9651, §3.3.3, put together from `parts`: of ASCII alone.
+fn push_quoted<const N: usize>(text: &mut String, parts: [&str; N]) {
+    text.push('"');
+    for c in parts.into_iter().flat_map(str::chars) {
         match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            ' '..='~' => quoted.push(c),
-            _ => quoted.push('?'),
+            '"' | '\\' => text.extend(['\\', c]),
+            ' '..='~' => text.push(c),
+            _ => text.push('?'),
         }
     }
-    quoted.push('"');
-    quoted
+    text.push('"');
 }
 
 /// Sets it, with what is not of ASCII left out: names of models may be anything.
 fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    let is_kept = |c: char| matches!(c, ' '..='~');
-    let value = if value.chars().all(is_kept) {
-        HeaderValue::from_str(value)
-    } else {
-        HeaderValue::from_str(&value.chars().filter(|c| is_kept(*c)).collect::<String>())
-    };
+    let value = HeaderValue::from_str(value).or_else(|_| {
+        let is_kept = |c: &char| matches!(c, ' '..='~');
+        HeaderValue::from_str(&value.chars().filter(is_kept).collect::<String>())
+    });
     if let Ok(value) = value {
         headers.insert(name, value);
     }

@@ -95,13 +95,13 @@ pub(crate) struct Route {
 /// # Errors
 /// See [`parse`]. In HTTP/2 every address is absolute: there the host is left to the check of `Host`.
 pub(crate) fn of(head: &Parts, upstream: Dialect) -> Result<Route, Refusal> {
-    let here = address(head).unwrap_or_else(|| HERE.to_owned());
+    let here = || address(head).unwrap_or_else(|| HERE.to_owned());
     if head.version < HttpVersion::HTTP_2 {
-        return at(&head.method, &head.uri, upstream, &here);
+        return at(&head.method, &head.uri, upstream, here);
     }
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let uri = path.parse().map_err(|_| bad("the path is none"))?;
-    at(&head.method, &uri, upstream, &here)
+    at(&head.method, &uri, upstream, here)
 }
 
 /// What the gateway is called to clients that do not say how they call it.
@@ -124,11 +124,16 @@ pub(crate) fn address(head: &Parts) -> Option<String> {
 /// [`Reason::BadPath`] for a path or a query that another program on the way could read otherwise, whatever it asks for;
 /// [`Reason::UnknownRoute`] for one that is no route; [`Reason::WrongMethod`] for a route that has not this method.
 pub(crate) fn parse(method: &Method, uri: &Uri, upstream: Dialect) -> Result<Route, Refusal> {
-    at(method, uri, upstream, HERE)
+    at(method, uri, upstream, || HERE.to_owned())
 }
 
-/// The same for a gateway that the client calls `here`.
-fn at(method: &Method, uri: &Uri, upstream: Dialect, here: &str) -> Result<Route, Refusal> {
+/// The same for a gateway that the client calls what `here` says.
+fn at(
+    method: &Method,
+    uri: &Uri,
+    upstream: Dialect,
+    here: impl FnOnce() -> String,
+) -> Result<Route, Refusal> {
     if uri.authority().is_some() || uri.scheme().is_some() {
         return Err(bad("write the path alone: this is a gateway and no proxy"));
     }

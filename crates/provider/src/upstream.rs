@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::future::{self, BoxFuture, FutureExt as _};
 use http::{
-    HeaderName, HeaderValue, Uri,
+    HeaderMap, HeaderName, HeaderValue, Uri,
     header::{AUTHORIZATION, CONTENT_TYPE},
 };
 use keywheel_core::ApiKey;
@@ -242,9 +242,11 @@ impl Upstream {
         if url.contains(key.expose()) {
             return Err(CallError::Credential);
         }
-        let mut headers = call.headers.clone();
-        for name in NEVER_FORWARDED {
-            headers.remove(name);
+        let mut headers = HeaderMap::with_capacity(call.headers.len() + 2);
+        for (name, value) in &call.headers {
+            if !NEVER_FORWARDED.contains(&name.as_str()) {
+                headers.append(name, value.clone());
+            }
         }
         if !call.body.is_empty() && !headers.contains_key(CONTENT_TYPE) {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

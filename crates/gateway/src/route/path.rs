@@ -57,13 +57,13 @@ fn segment(text: &str) -> Result<String, Refusal> {
     Ok(decoded)
 }
 
-/// The route of these segments. `here` is how the client calls the gateway, for what it is told of a slip.
+/// The route of these segments. `here` says how the client calls the gateway, for what it is told of a slip.
 pub(super) fn route(
     method: &Method,
     segments: &[String],
     query: Vec<(String, String)>,
     upstream: Dialect,
-    here: &str,
+    here: impl FnOnce() -> String,
 ) -> Result<Route, Refusal> {
     let mut rest: Vec<&str> = segments.iter().map(String::as_str).collect();
     let mut project = None;
@@ -92,7 +92,7 @@ pub(super) fn route(
         return Err(unknown());
     }
     if let Some(slip) = slip(&rest, version.is_some(), upstream) {
-        return Err(slip.refusal(project.as_deref(), here));
+        return Err(slip.refusal(project.as_deref(), &here()));
     }
     let mut route = empty(method, query, project);
     route.version = version;

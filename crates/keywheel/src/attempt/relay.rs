@@ -14,7 +14,10 @@ mod watch;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{
+    HeaderMap, HeaderValue,
+    header::{ACCEPT_ENCODING, Entry},
+};
 use keywheel_core::Usage;
 use keywheel_pool::Ask;
 use keywheel_provider::{
@@ -51,7 +54,7 @@ const ADDRESSES: [&str; 2] = ["x-goog-upload-url", "x-goog-upload-control-url"];
 
 /// A raw call, ready to be sent.
 pub(crate) struct Passing {
-    pub(crate) call: Call,
+    pub(crate) call: Arc<Call>,
     pub(crate) plan: Plan,
     /// What the plan says it may cost is what it costs, whatever its reply says.
     pub(crate) is_fixed: bool,
@@ -161,7 +164,9 @@ impl Work for Passing {
 
     fn call(&self, _upstream: &Upstream, model: &str) -> Result<Call, CallError> {
         let other = (*model != *self.plan.ask.model).then_some(model);
-        Ok(self.plan.sent(&self.call, other))
+        let mut sent = self.plan.sent(&self.call, other);
+        ask_for_what_can_be_read(&mut sent.headers, self.plan.asks_for_stream);
+        Ok(sent)
     }
 
     async fn read(&self, sight: &Sight<'_>, response: WireResponse) -> Brought<Opened> {
@@ -193,5 +198,48 @@ impl Work for Passing {
 
     fn is_repeatable(&self) -> bool {
         self.plan.is_repeatable
+    }
+}
+
+/// Of what the client understands, only what can be read on the side: gzip; and of a stream only plain text, in which
+/// a frame ends where its bytes end.
+fn ask_for_what_can_be_read(headers: &mut HeaderMap, is_stream: bool) {
+    let Entry::Occupied(mut accepted) = headers.entry(ACCEPT_ENCODING) else { return };
+    let takes_gzip = |value: &HeaderValue| {
+        let value = value.to_str().unwrap_or_default().to_ascii_lowercase();
+        let mut codings = value.split(',').map(|coding| coding.split(';').map(str::trim));
+        codings.any(|mut coding| {
+            matches!(coding.next(), Some("gzip" | "x-gzip"))
+                && !coding.any(|weight| matches!(weight, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
+        })
+    };
+    let gzip = !is_stream && accepted.iter().any(takes_gzip);
+    accepted.insert(HeaderValue::from_static(if gzip { "gzip" } else { "identity" }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_encodings_that_can_be_read_are_asked_for() {
+        let asked = |accepted: &'static str, is_stream| {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
+            ask_for_what_can_be_read(&mut headers, is_stream);
+            headers[ACCEPT_ENCODING].to_str().unwrap().to_owned()
+        };
+        for accepted in ["gzip, deflate, br, zstd", "br;q=1.0, GZIP;q=0.8", "x-gzip"] {
+            assert_eq!(
+                (asked(accepted, false), asked(accepted, true)),
+                ("gzip".into(), "identity".into())
+            );
+        }
+        for refused in ["br", "identity", "gzip;q=0, br", "*"] {
+            assert_eq!(asked(refused, false), "identity");
+        }
+        let mut none = HeaderMap::new();
+        ask_for_what_can_be_read(&mut none, false);
+        assert!(none.is_empty());
     }
 }

@@ -3,10 +3,7 @@
 use std::{future::IntoFuture, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use http::{
-    HeaderMap, HeaderValue,
-    header::{ACCEPT_ENCODING, Entry},
-};
+use http::HeaderMap;
 
 use super::raw::{Looked, Plan, Said, raw_options};
 use crate::{
@@ -69,7 +66,7 @@ impl Gemini {
     pub fn relay(&self, call: Call) -> Relay {
         Relay {
             gemini: self.clone(),
-            call,
+            call: Arc::new(call),
             said: Said::default(),
             options: self.options(),
             looked: Arc::default(),
@@ -111,7 +108,7 @@ impl Gemini {
 #[must_use = "a call does nothing until it is awaited"]
 pub struct Relay {
     gemini: Gemini,
-    call: Call,
+    call: Arc<Call>,
     said: Said,
     options: CallOptions,
     /// Shared by clones: what the body holds is looked at once.
@@ -239,10 +236,9 @@ pub struct Relayed {
 }
 
 async fn hand_on(inner: Arc<Inner>, relay: Relay) -> Result<Relayed, Error> {
-    let Relay { mut call, said, mut options, looked, .. } = relay;
+    let Relay { call, said, mut options, looked, .. } = relay;
     inner.purse.begin(&mut options.payer);
     let (plan, options) = Plan::of(&inner, &call, &said, &looked, options, true).await?;
-    ask_for_what_can_be_read(&mut call.headers, plan.asks_for_stream);
     let bucket = Arc::clone(&plan.ask.model);
     let cap = plan.cap;
     let work = Passing { plan, is_fixed: said.fixed_charge.is_some(), call };
@@ -265,48 +261,10 @@ async fn hand_on(inner: Arc<Inner>, relay: Relay) -> Result<Relayed, Error> {
     })
 }
 
-/// Of what the client understands, only what can be read on the side: gzip; and of a stream only plain text, in which
-/// a frame ends where its bytes end.
-fn ask_for_what_can_be_read(headers: &mut HeaderMap, is_stream: bool) {
-    let Entry::Occupied(mut accepted) = headers.entry(ACCEPT_ENCODING) else { return };
-    let takes_gzip = |value: &HeaderValue| {
-        let value = value.to_str().unwrap_or_default().to_ascii_lowercase();
-        let mut codings = value.split(',').map(|coding| coding.split(';').map(str::trim));
-        codings.any(|mut coding| {
-            matches!(coding.next(), Some("gzip" | "x-gzip"))
-                && !coding.any(|weight| matches!(weight, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
-        })
-    };
-    let gzip = !is_stream && accepted.iter().any(takes_gzip);
-    accepted.insert(HeaderValue::from_static(if gzip { "gzip" } else { "identity" }));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{ApiKey, KeySpec, StateLocation};
-
-    #[test]
-    fn only_encodings_that_can_be_read_are_asked_for() {
-        let asked = |accepted: &'static str, is_stream| {
-            let mut headers = HeaderMap::new();
-            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
-            ask_for_what_can_be_read(&mut headers, is_stream);
-            headers[ACCEPT_ENCODING].to_str().unwrap().to_owned()
-        };
-        for accepted in ["gzip, deflate, br, zstd", "br;q=1.0, GZIP;q=0.8", "x-gzip"] {
-            assert_eq!(
-                (asked(accepted, false), asked(accepted, true)),
-                ("gzip".into(), "identity".into())
-            );
-        }
-        for refused in ["br", "identity", "gzip;q=0, br", "*"] {
-            assert_eq!(asked(refused, false), "identity");
-        }
-        let mut none = HeaderMap::new();
-        ask_for_what_can_be_read(&mut none, false);
-        assert!(none.is_empty());
-    }
 
     /// Each call of a gateway is one of these while it waits, and futures grow unnoticed.
     #[tokio::test]

@@ -42,6 +42,10 @@ impl Feed {
             self.torn.len = 0;
             bytes = rest;
         }
+        // Nearly always, and then without looking for a place at which it is none.
+        if let Ok(text) = str::from_utf8(bytes) {
+            return self.tally.push(text);
+        }
         for chunk in bytes.utf8_chunks() {
             self.tally.push(chunk.valid());
             let invalid = chunk.invalid();

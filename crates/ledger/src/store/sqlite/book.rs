@@ -1,6 +1,6 @@
 //! What is done to the ledger inside one transaction.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use chrono::{DateTime, Utc};
 use rusqlite::{Connection, params};
@@ -18,12 +18,17 @@ use crate::{
     store::{BATCH, Reserving},
 };
 
+/// The most open rows that are remembered. With more in flight the others are read.
+const REMEMBERED: usize = 4_096;
+
 /// What the writer remembers from one transaction to the next, as long as nobody else writes.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     totals: Totals,
     /// The last place that was given to a row.
     last: Option<u64>,
+    /// Rows that were reserved here and not written since, by their places: most are settled soon.
+    open: HashMap<u64, Row>,
 }
 
 impl Memory {
@@ -87,7 +92,7 @@ impl<'a> Book<'a> {
     pub(super) fn renew(&mut self, id: RowId, now: DateTime<Utc>) -> Result<RowState, Fault> {
         let row = self.row(id)?;
         if let Some(renewed) = decide::renew(&row, now) {
-            columns::update(self.file, &renewed)?;
+            self.update(&renewed)?;
         }
         Ok(row.state)
     }
@@ -159,6 +164,9 @@ impl<'a> Book<'a> {
         columns::insert(self.file, &row)?;
         self.memory.last = Some(place);
         self.memory.totals.change(group, delta);
+        if self.memory.open.len() < REMEMBERED {
+            self.memory.open.insert(place, row.clone());
+        }
         Ok(Reserving::Granted(Box::new(row), fullest))
     }
 
@@ -173,10 +181,15 @@ impl<'a> Book<'a> {
     fn replace(&mut self, row: &Row, delta: Delta) -> Result<(), Fault> {
         // First: where this fails, nothing of the row is written.
         let group = self.group(row)?;
-        columns::update(self.file, row)?;
+        self.update(row)?;
         self.memory.totals.change(group, delta);
         self.frees |= delta.frees();
         Ok(())
+    }
+
+    fn update(&mut self, row: &Row) -> Result<(), Fault> {
+        self.memory.open.remove(&row.id.seq);
+        Ok(columns::update(self.file, row)?)
     }
 
     fn group(&mut self, row: &Row) -> Result<Group, Fault> {
@@ -197,6 +210,9 @@ impl<'a> Book<'a> {
     }
 
     fn row(&self, id: RowId) -> Result<Row, Fault> {
+        if let Some(row) = self.memory.open.get(&id.seq).filter(|row| row.id == id) {
+            return Ok(row.clone());
+        }
         let found = self.row_at(id.seq)?.filter(|row| row.id == id);
         found.ok_or_else(|| {
             LedgerError::new(ErrorKind::UnknownId, format!("there is no row {id}")).into()

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::queue::{Gathered, MOST};
 
 /// From one commit's beginning to the next one's, where many write. Nothing against what a model takes to answer.
-pub(super) const PERIOD: Duration = Duration::from_millis(1);
+pub(super) const PERIOD: Duration = Duration::from_millis(2);
 /// With more than this in one commit, many write.
 const FEW: usize = 8;
 /// After so many commits that were full early, a period is waited out.
