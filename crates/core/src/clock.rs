@@ -59,6 +59,63 @@ pub fn from_unix_ms(ms: i64) -> DateTime<Utc> {
     })
 }
 
+/// What a clock that reads `now_ms` reads `length` later; what lies beyond the end of time is its end.
+///
+/// ```
+/// use std::time::Duration;
+/// use keywheel_core::clock::after_ms;
+///
+/// assert_eq!(after_ms(1_000, Duration::from_secs(2)), 3_000);
+/// assert_eq!(after_ms(1_000, Duration::MAX), i64::MAX);
+/// ```
+#[must_use]
+pub fn after_ms(now_ms: i64, length: Duration) -> i64 {
+    now_ms.saturating_add(i64::try_from(length.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// Ends once `clock` reads `at_ms`; or once it would have, had it not been set back meanwhile: a deadline of a minute
+/// does not become one of a day.
+///
+/// A clock that is moved by hand brings its own sleep, and is waited for however it is set. Under one that follows
+/// real time `nap` sleeps, which is the caller's runtime's, such as `tokio::time::sleep`: for a second at a time, since
+/// a clock may step forward, too.
+///
+/// ```
+/// use std::{pin::pin, task::{Context, Waker}, time::Duration};
+/// use keywheel_core::{Clock, ManualClock, clock::sleep_until};
+///
+/// let clock = ManualClock::at("2026-11-30T07:59:59Z".parse().unwrap());
+/// let midnight_ms = clock.unix_ms() + 1_000;
+/// let runtimes_sleep = |_: Duration| std::future::pending();
+/// let mut sleep = pin!(sleep_until(&clock, midnight_ms, runtimes_sleep));
+/// let mut context = Context::from_waker(Waker::noop());
+/// assert!(sleep.as_mut().poll(&mut context).is_pending());
+/// clock.advance(Duration::from_secs(1));
+/// assert!(sleep.as_mut().poll(&mut context).is_ready());
+/// ```
+///
+/// # Cancel safety
+/// Dropping it changes nothing.
+pub async fn sleep_until<N: Future<Output = ()>>(
+    clock: &dyn Clock,
+    at_ms: i64,
+    nap: impl Fn(Duration) -> N,
+) {
+    if let Some(sleep) = clock.manual_sleep(at_ms) {
+        return sleep.await;
+    }
+    let left_ms = || u64::try_from(at_ms.saturating_sub(clock.unix_ms())).unwrap_or(0);
+    let mut rest_ms = left_ms();
+    while rest_ms > 0 {
+        let nap_ms = rest_ms.min(LONGEST_NAP_MS);
+        nap(Duration::from_millis(nap_ms)).await;
+        rest_ms = left_ms().min(rest_ms - nap_ms);
+    }
+}
+
+/// How long a step of the clock may go unnoticed.
+const LONGEST_NAP_MS: u64 = 1_000;
+
 /// The machine's wall clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
@@ -107,8 +164,7 @@ impl ManualClock {
 
     /// Moves the clock forward and wakes whoever sleeps until a moment that has now come.
     pub fn advance(&self, by: Duration) {
-        let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
-        let to = self.lock().now_ms.saturating_add(by);
+        let to = after_ms(self.lock().now_ms, by);
         self.set_unix_ms(to);
     }
 

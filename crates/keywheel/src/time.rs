@@ -3,7 +3,8 @@
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, Either, select};
-use keywheel_core::Clock;
+pub(crate) use keywheel_core::clock::after_ms;
+use keywheel_core::{Clock, clock};
 
 /// Sleeps for `pause` on `clock`.
 pub(crate) async fn sleep(clock: &dyn Clock, pause: Duration) {
@@ -41,25 +42,9 @@ pub(crate) fn from_now_ms(clock: &dyn Clock, length: Duration) -> i64 {
     after_ms(clock.unix_ms(), length)
 }
 
-/// `length` after `now_ms`.
-pub(crate) fn after_ms(now_ms: i64, length: Duration) -> i64 {
-    now_ms.saturating_add(i64::try_from(length.as_millis()).unwrap_or(i64::MAX))
-}
-
-/// Ends when `clock` reads `at_ms`; or once it would have, had it not been set back meanwhile: a deadline of a minute
-/// does not become one of a day.
+/// [`clock::sleep_until`], with tokio's timer.
 pub(crate) async fn sleep_until(clock: &dyn Clock, at_ms: i64) {
-    if let Some(sleep) = clock.manual_sleep(at_ms) {
-        return sleep.await;
-    }
-    let left_ms = || u64::try_from(at_ms.saturating_sub(clock.unix_ms())).unwrap_or(0);
-    let mut rest_ms = left_ms();
-    // It may step forward, too: look again every second instead of trusting one long sleep.
-    while rest_ms > 0 {
-        let nap_ms = rest_ms.min(1_000);
-        tokio::time::sleep(Duration::from_millis(nap_ms)).await;
-        rest_ms = left_ms().min(rest_ms - nap_ms);
-    }
+    clock::sleep_until(clock, at_ms, tokio::time::sleep).await;
 }
 
 #[cfg(test)]

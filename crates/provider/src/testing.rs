@@ -58,7 +58,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method,
     header::{AUTHORIZATION, CONTENT_TYPE},
 };
-use keywheel_core::{Clock, Fingerprint, SystemClock};
+use keywheel_core::{Clock, Fingerprint, SystemClock, clock::after_ms};
 
 use crate::{Body, Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse};
 
@@ -176,8 +176,7 @@ impl Script {
     }
 
     async fn pause(&self, length: Duration) {
-        let ms = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
-        match self.clock.manual_sleep(self.clock.unix_ms().saturating_add(ms)) {
+        match self.clock.manual_sleep(after_ms(self.clock.unix_ms(), length)) {
             Some(sleep) => sleep.await,
             None => tokio::time::sleep(length).await,
         }

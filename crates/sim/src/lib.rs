@@ -59,7 +59,6 @@ mod route;
 mod server;
 mod shape;
 mod shared;
-mod sleep;
 pub mod stats;
 mod transport;
 pub mod world;

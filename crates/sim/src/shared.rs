@@ -4,12 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
-use keywheel_core::Clock;
+use keywheel_core::{
+    Clock,
+    clock::{after_ms, sleep_until},
+};
 
 use crate::{
     reply::{HttpReply, Piece, SimReply},
     request::SimRequest,
-    sleep::sleep_until,
     stats::Stats,
     world::World,
 };
@@ -53,9 +55,8 @@ impl SharedWorld {
         let now = self.clock.now();
         let reply = self.with(|world| world.handle(request, now));
         if !reply.latency.is_zero() {
-            let latency_ms = i64::try_from(reply.latency.as_millis()).unwrap_or(i64::MAX);
-            let at_ms = now.timestamp_millis().saturating_add(latency_ms);
-            sleep_until(self.clock.as_ref(), at_ms).await;
+            let at_ms = after_ms(now.timestamp_millis(), reply.latency);
+            sleep_until(self.clock.as_ref(), at_ms, tokio::time::sleep).await;
         }
         reply
     }
@@ -75,9 +76,8 @@ impl SharedWorld {
                         Piece::Break => return Some((Err(Broken), Vec::new().into_iter())),
                         Piece::Stall => std::future::pending::<()>().await,
                         Piece::Pause(pause) => {
-                            let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
-                            let at_ms = clock.unix_ms().saturating_add(pause_ms);
-                            sleep_until(clock.as_ref(), at_ms).await;
+                            let at_ms = after_ms(clock.unix_ms(), pause);
+                            sleep_until(clock.as_ref(), at_ms, tokio::time::sleep).await;
                         }
                     }
                 }

@@ -1,4 +1,8 @@
-use std::task::Wake;
+use std::{
+    pin::pin,
+    sync::atomic::{AtomicI64, Ordering},
+    task::Wake,
+};
 
 use super::*;
 
@@ -18,7 +22,11 @@ impl Wake for Bell {
 struct Bells(Arc<Mutex<Vec<&'static str>>>);
 
 impl Bells {
-    fn poll(&self, name: &'static str, sleep: &mut Pin<Box<ManualSleep>>) -> Poll<()> {
+    fn poll<F: Future<Output = ()>>(
+        &self,
+        name: &'static str,
+        sleep: &mut Pin<Box<F>>,
+    ) -> Poll<()> {
         let waker = Waker::from(Arc::new(Bell { name, rung: Arc::clone(&self.0) }));
         sleep.as_mut().poll(&mut Context::from_waker(&waker))
     }
@@ -129,6 +137,61 @@ fn a_waker_may_use_the_clock() {
     assert_eq!(sleep.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
     clock.set(from_unix_ms(2_000));
     assert_eq!(clock.unix_ms(), 2_001);
+}
+
+/// Follows real time, which passes with each nap, and is changed by `step_ms` after two seconds.
+#[derive(Debug)]
+struct Steps {
+    passed_ms: AtomicI64,
+    step_ms: i64,
+}
+
+impl Steps {
+    fn by(step_ms: i64) -> Self {
+        Self { passed_ms: AtomicI64::new(0), step_ms }
+    }
+
+    /// How much time passes in a sleep of `length`.
+    fn sleeps(&self, length: Duration) -> Duration {
+        let nap = |length: Duration| {
+            assert!(length <= Duration::from_secs(1), "a step would go unnoticed");
+            self.passed_ms.fetch_add(length.as_millis().try_into().unwrap(), Ordering::Relaxed);
+            std::future::ready(())
+        };
+        let sleep = pin!(sleep_until(self, after_ms(self.unix_ms(), length), nap));
+        assert!(sleep.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        Duration::from_millis(self.passed_ms.load(Ordering::Relaxed).try_into().unwrap())
+    }
+}
+
+impl Clock for Steps {
+    fn unix_ms(&self) -> i64 {
+        let passed_ms = self.passed_ms.load(Ordering::Relaxed);
+        1_800_000_000_000 + passed_ms + if passed_ms < 2_000 { 0 } else { self.step_ms }
+    }
+}
+
+#[test]
+fn a_clock_that_steps_back_lengthens_no_sleep_and_one_that_steps_forward_ends_it() {
+    const DAY_MS: i64 = 86_400_000;
+    for (step_ms, ends_ms) in [(0, 10_500), (-DAY_MS, 10_500), (DAY_MS, 2_000), (4_000, 6_500)] {
+        let passed = Steps::by(step_ms).sleeps(Duration::from_millis(10_500));
+        assert_eq!(passed, Duration::from_millis(ends_ms), "{step_ms}");
+    }
+    assert_eq!(Steps::by(0).sleeps(Duration::ZERO), Duration::ZERO);
+}
+
+#[test]
+fn under_a_manual_clock_the_runtime_does_not_sleep() {
+    let (clock, bells) = (clock(), Bells::default());
+    let nap = |_| -> std::future::Ready<()> { panic!("the runtime knows nothing of this clock") };
+    let until = |at_ms| Box::pin(sleep_until(&clock, at_ms, nap));
+    assert_eq!(bells.poll("a", &mut until(1_000)), Poll::Ready(()));
+    let mut sleep = until(2_000);
+    assert_eq!(bells.poll("a", &mut sleep), Poll::Pending);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(bells.rung(), ["a"]);
+    assert_eq!(bells.poll("a", &mut sleep), Poll::Ready(()));
 }
 
 #[test]

@@ -20,6 +20,7 @@ use keywheel::{
     Clock, Error, ExhaustedKind,
     ledger::{AccountId, Freed, Ledger, Scope},
 };
+use keywheel_core::clock::{after_ms, sleep_until};
 use tokio::sync::Notify;
 
 use super::{
@@ -105,7 +106,7 @@ impl Gate {
     ) -> Result<(T, Pass), Refused> {
         let clock = &self.inner.clock;
         let began_ms = clock.unix_ms();
-        let by_ms = after(began_ms, asking.queue.wait);
+        let by_ms = after_ms(began_ms, asking.queue.wait);
         let (counted_ms, minute) = self.inner.count(asking.project, began_ms)?;
         let mut place = self.inner.arrive(asking, counted_ms, began_ms)?;
         let mut last = None;
@@ -293,7 +294,7 @@ impl Place {
     async fn turn(&mut self, by_ms: i64) -> Turn {
         let Some(bell) = self.bell() else { return Turn::Came };
         self.inner.be_watched();
-        let mut late = pin!(sleep_until(&*self.inner.clock, by_ms));
+        let mut late = pin!(sleep_until(&*self.inner.clock, by_ms, tokio::time::sleep));
         loop {
             if self.may_try() {
                 return Turn::Came;
@@ -392,7 +393,7 @@ async fn watch(inner: Weak<Inner>, clock: Arc<dyn Clock>, moments: Arc<Notify>, 
             state.line.next_moment(now_ms).map_or(look_ms, |moment| moment.min(look_ms))
         };
         let given_back = {
-            let time = pin!(sleep_until(&*clock, wake_ms));
+            let time = pin!(sleep_until(&*clock, wake_ms, tokio::time::sleep));
             let moved = pin!(moments.notified());
             let other = select(time, moved);
             matches!(select(pin!(freed.changed()), other).await, Either::Left(_))
@@ -427,25 +428,6 @@ fn met(error: &Error, by_ms: i64) -> Option<Met> {
     };
     let until_ms = moment.map(|moment| moment.timestamp_millis()).filter(|at| *at <= by_ms);
     (may_be_freed || until_ms.is_some()).then_some(Met { limit, until_ms, may_be_freed })
-}
-
-fn after(now_ms: i64, pause: Duration) -> i64 {
-    now_ms.saturating_add(i64::try_from(pause.as_millis()).unwrap_or(i64::MAX))
-}
-
-/// Ends when `clock` reads `at_ms`; one that steps is looked at again every second.
-async fn sleep_until(clock: &dyn Clock, at_ms: i64) {
-    if let Some(sleep) = clock.manual_sleep(at_ms) {
-        return sleep.await;
-    }
-    let left_ms = || u64::try_from(at_ms.saturating_sub(clock.unix_ms())).unwrap_or(0);
-    let mut rest_ms = left_ms();
-    while rest_ms > 0 {
-        let nap_ms = rest_ms.min(1_000);
-        tokio::time::sleep(Duration::from_millis(nap_ms)).await;
-        // One that was set back lengthens no wait.
-        rest_ms = left_ms().min(rest_ms - nap_ms);
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::{
 
 use futures_util::future::{FutureExt as _, LocalBoxFuture};
 use http::{HeaderMap, HeaderValue, Method};
-use keywheel_core::{ApiKey, Clock as _};
+use keywheel_core::{ApiKey, Clock as _, clock::after_ms};
 use keywheel_provider::{Transport as _, WireRequest};
 
 use super::{App, Outcome, Policy, Strategy};
@@ -153,8 +153,7 @@ impl Running {
     fn refused(&self, i: usize) {
         match self.rule {
             Rule::Flat(pause) => {
-                let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
-                let until_ms = self.app.clock.unix_ms().saturating_add(pause_ms);
+                let until_ms = after_ms(self.app.clock.unix_ms(), pause);
                 self.keys.borrow_mut()[i].out_until_ms = until_ms;
             }
             Rule::ThreeStrikes { .. } => self.strike(i),
