@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     config::{ModelConfig, SimConfig},
+    paging::Paging,
     prompt::{Prompt, Text},
     random,
     route::Verb,
@@ -70,22 +71,12 @@ pub(crate) fn model(name: &str, model: &ModelConfig) -> Value {
     })
 }
 
-/// One page of the reply to `GET models`; a page token is the name the page begins with.
-pub(crate) fn models(
-    config: &SimConfig,
-    hidden: &[String],
-    page_size: usize,
-    page_token: Option<&str>,
-) -> Value {
-    let mut shown = config
-        .models
-        .iter()
-        .filter(|(name, _)| !hidden.contains(name))
-        .filter(|(name, _)| page_token.is_none_or(|token| name.as_str() >= token));
-    let page: Vec<_> = shown.by_ref().take(page_size).map(|(name, it)| model(name, it)).collect();
-    let mut out = json!({"models": page});
-    if let Some((next, _)) = shown.next() {
-        out["nextPageToken"] = next.as_str().into();
+/// One page of the reply to `GET models`, which has its list even when it is empty.
+pub(crate) fn models(config: &SimConfig, hidden: &[String], paging: Paging<'_>) -> Value {
+    let shown = config.models.iter().filter(|(name, _)| !hidden.contains(name));
+    let mut out = paging.page("models", shown, model);
+    if out["models"].is_null() {
+        out["models"] = json!([]);
     }
     out
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     files::{made_up_id, timestamp},
+    paging::Paging,
     prompt::either,
 };
 
@@ -75,29 +76,11 @@ impl Caches {
         self.caches.remove(id);
     }
 
-    /// One page of a project's caches; a page token is the id that the page begins with.
-    pub(crate) fn page(
-        &self,
-        project: usize,
-        size: usize,
-        token: Option<&str>,
-        now: DateTime<Utc>,
-    ) -> Value {
-        let mut shown = self
-            .caches
-            .iter()
-            .filter(|(_, cache)| cache.project == project && cache.expires > now)
-            .filter(|(id, _)| token.is_none_or(|token| id.as_str() >= token));
-        let page: Vec<_> =
-            shown.by_ref().take(size).map(|(id, cache)| cache.resource(id)).collect();
-        let mut out = json!({});
-        if !page.is_empty() {
-            out["cachedContents"] = page.into();
-        }
-        if let Some((next, _)) = shown.next() {
-            out["nextPageToken"] = next.as_str().into();
-        }
-        out
+    /// One page of a project's caches.
+    pub(crate) fn page(&self, project: usize, paging: Paging<'_>, now: DateTime<Utc>) -> Value {
+        let shown = |cache: &Cache| cache.project == project && cache.expires > now;
+        let caches = self.caches.iter().filter(|(_, cache)| shown(cache));
+        paging.page("cachedContents", caches, |id, cache| cache.resource(id))
     }
 }
 

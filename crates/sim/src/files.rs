@@ -11,7 +11,7 @@ use keywheel_core::Fingerprint;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::{config::FilesConfig, random};
+use crate::{config::FilesConfig, paging::Paging, random};
 
 /// All files and uploads of all projects.
 #[derive(Debug, Default)]
@@ -178,28 +178,11 @@ impl Files {
         self.files.remove(id);
     }
 
-    /// One page of a project's files; a page token is the id that the page begins with.
-    pub(crate) fn page(
-        &self,
-        project: usize,
-        size: usize,
-        token: Option<&str>,
-        now: DateTime<Utc>,
-    ) -> Value {
-        let mut shown = self
-            .files
-            .values()
-            .filter(|file| file.project == project && file.expires > now)
-            .filter(|file| token.is_none_or(|token| file.id.as_str() >= token));
-        let page: Vec<_> = shown.by_ref().take(size).map(|file| file.resource(now)).collect();
-        let mut out = json!({});
-        if !page.is_empty() {
-            out["files"] = page.into();
-        }
-        if let Some(next) = shown.next() {
-            out["nextPageToken"] = next.id.as_str().into();
-        }
-        out
+    /// One page of a project's files.
+    pub(crate) fn page(&self, project: usize, paging: Paging<'_>, now: DateTime<Utc>) -> Value {
+        let shown = |file: &File| file.project == project && file.expires > now;
+        let files = self.files.iter().filter(|(_, file)| shown(file));
+        paging.page("files", files, |_, file| file.resource(now))
     }
 
     fn new_id(&mut self, seed: u64, kind: &[u8], length: usize) -> String {

@@ -50,6 +50,7 @@ mod files;
 mod gzip;
 mod opaque;
 mod openai;
+mod paging;
 mod prompt;
 pub mod quota;
 mod random;

@@ -26,6 +26,7 @@ use crate::{
     fault::{Draws, Fault},
     files::Files,
     gzip, openai as openai_api,
+    paging::Paging,
     quota::{Bucket, Rules, day_number},
     reply::{HttpReply, JSON, Outcome, SimReply},
     request::{CredentialFault, SimRequest},
@@ -217,13 +218,8 @@ impl World {
             Route::Caches => self.cached_contents(caller, request, now),
             Route::Cache { id } => self.cached_content(caller, id, request, now),
             Route::List => {
-                let size = request.parameter("pageSize").and_then(|size| size.parse().ok());
-                let page = answers::models(
-                    &self.config,
-                    &project.closed_models,
-                    size.unwrap_or(50_usize).clamp(1, 1_000),
-                    request.parameter("pageToken"),
-                );
+                let paging = Paging::asked(request, 50, 1_000);
+                let page = answers::models(&self.config, &project.closed_models, paging);
                 self.looked_up(fingerprint, &page)
             }
             Route::Model { model } => match self.config.models.get(model) {

@@ -133,6 +133,17 @@ fn models_are_listed_page_by_page_without_those_closed_to_the_project() {
 }
 
 #[test]
+fn a_list_without_models_is_told_and_one_without_anything_else_is_left_out() {
+    let closed = ProjectConfig::new("closed").with_key(key(2)).with_closed_model(MODEL);
+    let mut world = World::new(config(Limits::new()).with_project(closed)).unwrap();
+    let mut list = |name: &str| {
+        json(&world.handle(&get(&format!("/v1beta/{name}"), &key(2)), at(NOW))).to_string()
+    };
+    assert_eq!(list("models"), r#"{"models":[]}"#);
+    assert_eq!((list("files").as_str(), list("cachedContents").as_str()), ("{}", "{}"));
+}
+
+#[test]
 fn a_model_that_is_unknown_closed_or_of_the_other_kind_is_not_found() {
     let config = config(Limits::new())
         .with_model("gemini-embedding-001", ModelConfig::embedding(Limits::new()))

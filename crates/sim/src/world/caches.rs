@@ -9,6 +9,7 @@ use super::{Caller, World};
 use crate::{
     bodies::{self, ErrorBody},
     caches::{Cache, expiry},
+    paging::Paging,
     prompt::{Prompt, Weight, either},
     reply::SimReply,
     request::SimRequest,
@@ -28,9 +29,7 @@ impl World {
             let made = self.make_cache(caller, &request.body, now);
             return self.shown_or_refused(caller, made);
         }
-        let size = request.parameter("pageSize").and_then(|size| size.parse().ok()).unwrap_or(50);
-        let token = request.parameter("pageToken");
-        let page = self.caches.page(caller.project, size.clamp(1, 1_000), token, now);
+        let page = self.caches.page(caller.project, Paging::asked(request, 50, 1_000), now);
         self.looked_up(caller.fingerprint, &page)
     }
 

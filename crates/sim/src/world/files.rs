@@ -10,6 +10,7 @@ use super::{Caller, World};
 use crate::{
     bodies::{self, ErrorBody},
     files::Announced,
+    paging::Paging,
     prompt::either,
     reply::{HttpReply, JSON, Outcome, SimReply},
     request::SimRequest,
@@ -149,9 +150,7 @@ impl World {
         request: &SimRequest,
         now: DateTime<Utc>,
     ) -> SimReply {
-        let size = request.parameter("pageSize").and_then(|size| size.parse().ok()).unwrap_or(10);
-        let token = request.parameter("pageToken");
-        let page = self.files.page(caller.project, size.clamp(1, 100), token, now);
+        let page = self.files.page(caller.project, Paging::asked(request, 10, 100), now);
         self.looked_up(caller.fingerprint, &page)
     }
 
