@@ -4,6 +4,7 @@
 //! key: errors and notes name variables, files and lines.
 
 mod dotenv;
+mod load;
 mod loader;
 mod names;
 mod natural;
