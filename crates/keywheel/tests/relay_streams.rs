@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    MODEL, Rig, account,
+    MODEL, NOON, Rig, account, at,
     bodies::{day_spent_body, error, overloaded_body, part},
     relay::{BODY, array, event, events, read, streamed},
 };
@@ -55,6 +55,23 @@ fn a_frame_is_handed_on_as_soon_as_it_is_whole() {
     assert_eq!(rig.run(reply.body.next()).unwrap().unwrap(), a);
     assert_eq!(rig.run(reply.body.next()).unwrap().unwrap(), b);
     assert!(rig.run(reply.body.next()).is_none());
+}
+
+#[test]
+fn long_streams_keep_nobody_from_a_key_whose_limits_are_unknown() {
+    let rig = Rig::new(1);
+    let mut long = Vec::new();
+    for _ in 0..4 {
+        let head = events([first()]).pause(Duration::from_secs(3_000)).piece(last());
+        rig.script.reply(head);
+        long.push(rig.run(streamed(&rig.gemini).patience(Duration::ZERO)).unwrap());
+    }
+    assert_eq!(rig.script.open(), 4, "none of them has ended");
+    rig.script.reply(events([first(), last()]));
+    rig.run(streamed(&rig.gemini).patience(Duration::ZERO)).unwrap();
+    assert_eq!(rig.now(), at(NOON));
+    drop(long);
+    rig.assert_balanced();
 }
 
 #[test]

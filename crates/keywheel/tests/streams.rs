@@ -297,6 +297,25 @@ fn a_dropped_next_loses_nothing() {
 
 /// Who thinks for long would otherwise keep the caller from even showing that something happens.
 #[test]
+fn long_streams_keep_nobody_from_a_key_whose_limits_are_unknown() {
+    let rig = Rig::new(1);
+    let mut long = Vec::new();
+    for _ in 0..4 {
+        let begins = Scripted::events([part("Hel", None, (8, 1))]);
+        rig.script.reply(begins.pause(Duration::from_secs(3_000)));
+        let mut stream = open(&rig);
+        rig.run(stream.next()).unwrap().unwrap();
+        long.push(stream);
+    }
+    assert_eq!(rig.script.open(), 4, "none of them has ended");
+    rig.script.reply(hello());
+    open(&rig);
+    assert_eq!(rig.now(), at(NOON));
+    drop(long);
+    rig.assert_balanced();
+}
+
+#[test]
 fn a_first_part_that_takes_over_two_seconds_is_not_waited_for() {
     let late = Duration::from_secs(30);
     let first = format!("data: {}\n\n", part("Hello", Some("STOP"), (8, 1)));

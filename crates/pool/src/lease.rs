@@ -147,6 +147,41 @@ impl Lease {
         }
     }
 
+    /// Says that the provider has begun to answer, and may take long to end. A second call does nothing.
+    ///
+    /// While a rate limit is unknown, few calls of a bucket may be tried at a time, and more with each that is served.
+    /// An answer that has begun counts as served for that, whenever it ends.
+    ///
+    /// ```
+    /// # use keywheel_pool::{ApiKey, Ask, KeySpec, Pool, StateLocation};
+    /// # let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "KEY_1");
+    /// # let pool = Pool::builder().keys([key]).state(StateLocation::None).build().unwrap();
+    /// let ask = Ask::new("gemini-3.5-flash");
+    /// let [mut long, _another] = [(); 2].map(|()| pool.try_lease(&ask).unwrap());
+    /// assert!(pool.try_lease(&ask).is_err(), "two are in flight, and nobody knows how many may be");
+    /// long.sent();
+    /// // ... the first part of a stream is there:
+    /// long.answers();
+    /// assert!(pool.try_lease(&ask).is_ok());
+    /// ```
+    pub fn answers(&mut self) {
+        self.sent();
+        if self.sent.answers {
+            return;
+        }
+        let Held { index, bucket_clears, .. } = self.held;
+        let mut model = self.model.lock();
+        let bucket = &mut model.buckets[index as usize];
+        bucket.answers(&mut self.sent);
+        if bucket_clears == bucket.clears {
+            bucket.answered();
+        }
+        if bucket.has_stopped() || !model.line.is_empty() {
+            let now_ms = self.core.state.clock.unix_ms();
+            model.gave_back(index, now_ms, &self.core.state.rules);
+        }
+    }
+
     /// The request was served; `usage` replaces the estimate of its input tokens.
     pub fn served(self, usage: &Usage) {
         self.served_with(usage, &[]);
@@ -167,6 +202,9 @@ impl Lease {
         let current = bucket_clears == bucket.clears;
         let mut again = bucket.has_stopped();
         if current {
+            if !self.sent.answers {
+                bucket.answered();
+            }
             bucket.served(sent_ms);
             if !limits.is_empty() {
                 bucket.learn(limits, &model.set, sent_ms);

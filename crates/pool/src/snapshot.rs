@@ -161,7 +161,10 @@ fn bucket_status(pool: &ModelPool, bucket: &Bucket, set: &Limits, now_ms: i64) -
         labels: bucket.keys.iter().map(|key| key.label.as_ref().into()).collect(),
         generation: bucket.generation,
         in_flight: bucket.in_flight,
-        in_flight_cap: bucket.limits.rate_is_unknown().then_some(bucket.cap.max(FIRST_CAP)),
+        in_flight_cap: bucket
+            .limits
+            .rate_is_unknown()
+            .then(|| bucket.cap.max(FIRST_CAP).saturating_add(bucket.answering)),
         minute: used(bucket.window.used()),
         day: used(bucket.day.used()),
         date: bucket.day.span.date,

@@ -7,6 +7,7 @@ mod common;
 use common::*;
 use keywheel_core::Usage;
 use keywheel_pool::{Ask, Lease, Selector};
+use proptest::prelude::*;
 
 /// `count` calls in flight at once, on one key.
 async fn in_flight(fixture: &Fixture, count: usize) -> Vec<Lease> {
@@ -176,4 +177,90 @@ async fn unknown_limits_start_with_two_in_flight_and_grow_with_each_served() {
     first.served(&Usage::default());
     leases.extend([fixture.lease().unwrap(), fixture.lease().unwrap()]);
     assert!(fixture.lease().is_err(), "three");
+}
+
+#[tokio::test]
+async fn a_long_answer_takes_no_place_from_those_who_try() {
+    let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+    let mut long = in_flight(&fixture, 2).await;
+    // As many as may be tried were answered before: four.
+    long.extend([fixture.lease().unwrap(), fixture.lease().unwrap()]);
+    let pool = fixture.pool.clone();
+    let waiter = tokio::spawn(async move { pool.lease(Ask::new(MODEL)).await });
+    tokio::task::yield_now().await;
+    assert!(!waiter.is_finished(), "four are in flight");
+    long[0].answers();
+    let told = tokio::time::timeout(seconds(20), waiter).await;
+    drop(told.expect("the one who waits is told").unwrap().unwrap());
+    // The cooldown takes back what was learned of how many may be in flight, but no place from who answers.
+    long.iter_mut().for_each(Lease::answers);
+    let until = fixture.refuse(&bare()).await.until.unwrap();
+    fixture.clock.set(until);
+    fixture.serve();
+    let status = &fixture.pool.status().buckets[0];
+    assert_eq!((status.in_flight, status.in_flight_cap), (4, Some(3 + 4)));
+    drop(long);
+    assert_eq!(fixture.pool.status().buckets[0].in_flight_cap, Some(3));
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Lease,
+    Answers(usize),
+    Serve(usize),
+    Fail(usize),
+    Drop(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => Just(Step::Lease),
+        2 => any::<usize>().prop_map(Step::Answers),
+        1 => any::<usize>().prop_map(Step::Serve),
+        1 => any::<usize>().prop_map(Step::Fail),
+        1 => any::<usize>().prop_map(Step::Drop),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn only_those_without_an_answer_count_against_what_may_be_in_flight(
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
+        let fixture = Fixture::new(1, "2026-11-29T12:00:00Z");
+        let (mut open, mut cap): (Vec<(Lease, bool)>, _) = (Vec::new(), 2);
+        for step in steps {
+            let answered = open.iter().filter(|(_, answers)| *answers).count();
+            let status = &fixture.pool.status().buckets;
+            if let [bucket] = &**status {
+                prop_assert_eq!(bucket.in_flight as usize, open.len());
+                prop_assert_eq!(bucket.in_flight_cap, u32::try_from(cap + answered).ok());
+            }
+            let (Step::Answers(which) | Step::Serve(which) | Step::Fail(which) | Step::Drop(which)) =
+                step
+            else {
+                let lease = fixture.lease();
+                prop_assert_eq!(lease.is_ok(), open.len() - answered < cap);
+                open.extend(lease.ok().map(|lease| (lease, false)));
+                continue;
+            };
+            if open.is_empty() {
+                continue;
+            }
+            let (mut lease, answers) = open.swap_remove(which % open.len());
+            match step {
+                Step::Answers(_) => {
+                    lease.answers();
+                    open.push((lease, true));
+                    cap += usize::from(!answers);
+                }
+                Step::Serve(_) => {
+                    lease.served(&Usage::default());
+                    cap += usize::from(!answers);
+                }
+                Step::Fail(_) => lease.failed(&[]),
+                _ => drop(lease),
+            }
+        }
+    }
 }

@@ -21,7 +21,7 @@ use crate::{
     window::{Amount, NOW, Window},
 };
 
-/// While the rate limit is unknown: how many calls may be in flight at first.
+/// While the rate limit is unknown: how many calls may be in flight unanswered at first.
 pub(crate) const FIRST_CAP: u32 = 2;
 
 /// What an ask needs of a bucket.
@@ -74,6 +74,9 @@ pub(crate) struct Bucket {
     /// A clear was told to the state file, which may count its generation otherwise.
     pub(crate) clear_told: bool,
     pub(crate) in_flight: u32,
+    /// Of those in flight, whose answer has begun.
+    pub(crate) answering: u32,
+    /// How many of the others there may be while the rate limit is unknown.
     pub(crate) cap: u32,
     /// Leased and not yet sent.
     pub(crate) held: Amount,
@@ -120,6 +123,7 @@ impl Bucket {
             clears: 0,
             clear_told: false,
             in_flight: 0,
+            answering: 0,
             cap: FIRST_CAP,
             held: Amount::default(),
             window: Window::default(),
@@ -165,8 +169,9 @@ impl Bucket {
         if at > now_ms {
             return at;
         }
-        // Only calls in flight stand in the way, and nobody knows when they end.
-        let at_the_cap = self.limits.rate_is_unknown() && self.in_flight >= self.cap;
+        // Only calls in flight stand in the way, and nobody knows when they are answered.
+        let trying = self.in_flight.saturating_sub(self.answering);
+        let at_the_cap = self.limits.rate_is_unknown() && trying >= self.cap;
         if at_the_cap { i64::MAX } else { NOW }
     }
 
@@ -224,12 +229,13 @@ impl Bucket {
         self.held.take(amount);
         self.day.own.add(amount);
         let number = self.window.push(amount, now_ms);
-        Sent { number, day_from_ms: self.day.span.from_ms }
+        Sent { number, day_from_ms: self.day.span.from_ms, answers: false }
     }
 
     /// A call came to its end; what was counted for it becomes `actual`.
     pub(crate) fn settle(&mut self, sent: Sent, counted: Amount, actual: Amount) {
         self.in_flight = self.in_flight.saturating_sub(1);
+        self.answering = self.answering.saturating_sub(u32::from(sent.answers));
         if counted == actual {
             return;
         }
@@ -240,11 +246,21 @@ impl Bucket {
         }
     }
 
-    /// A call that was sent at `sent_ms` was served.
-    pub(crate) fn served(&mut self, sent_ms: i64) {
+    /// The answer to a call that was sent has begun.
+    pub(crate) fn answers(&mut self, sent: &mut Sent) {
+        sent.answers = true;
+        self.answering += 1;
+    }
+
+    /// There was room for a call: its answer is whole, or has begun.
+    pub(crate) fn answered(&mut self) {
         if self.limits.rate_is_unknown() {
             self.cap = self.cap.saturating_add(1);
         }
+    }
+
+    /// A call that was sent at `sent_ms` was served.
+    pub(crate) fn served(&mut self, sent_ms: i64) {
         if let Some(trouble) = &mut self.trouble {
             trouble.served(sent_ms);
         }
@@ -275,11 +291,12 @@ impl Bucket {
     }
 }
 
-/// Where a call that was sent is counted: its entry in the window, and its day.
+/// Where a call that was sent is counted: its entry in the window, its day, and whether it is among the answering.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sent {
     pub(crate) number: u64,
     pub(crate) day_from_ms: i64,
+    pub(crate) answers: bool,
 }
 
 fn is_welcome(key: &Key, exclude: &[Fingerprint]) -> bool {

@@ -78,6 +78,7 @@ impl Live {
     pub(super) fn look(&mut self, call: &Call, part: &mut GenerateResponse, may_go_on: bool) {
         if let Some(pass) = self.pass.take() {
             pass.tell(Outcome::Served);
+            self.lease.answers();
         }
         let Some(candidate) = part.candidates.first_mut() else { return };
         if candidate.continuation_token.is_some() {
