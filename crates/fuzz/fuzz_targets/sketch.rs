@@ -10,20 +10,9 @@ use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-const SHAPES: [Shape; 8] = [
-    Shape::Generate,
-    Shape::CountTokens,
-    Shape::Embed,
-    Shape::BatchEmbed,
-    Shape::Chat,
-    Shape::Embeddings,
-    Shape::Interaction,
-    Shape::Other,
-];
-
 fuzz_target!(|data: &[u8]| {
     let Some((shape, json)) = data.split_first() else { return };
-    let shape = SHAPES[usize::from(*shape) % SHAPES.len()];
+    let shape = Shape::ALL[usize::from(*shape) % Shape::ALL.len()];
     let body = Body::from(json.to_vec());
     let sketch = of(shape, &body);
     let is_json = is_json(json);

@@ -48,6 +48,21 @@ pub enum Shape {
     Other,
 }
 
+impl Shape {
+    /// Each of them, for tests that try them all.
+    #[doc(hidden)]
+    pub const ALL: &[Self] = &[
+        Self::Generate,
+        Self::CountTokens,
+        Self::Embed,
+        Self::BatchEmbed,
+        Self::Chat,
+        Self::Embeddings,
+        Self::Interaction,
+        Self::Other,
+    ];
+}
+
 /// What a request's JSON asks for and weighs.
 ///
 /// Both spellings of Gemini's fields count, `maxOutputTokens` and `max_output_tokens`, and numbers in strings. What is no
