@@ -76,8 +76,10 @@ impl Edited {
             let hint = format!("`keywheel project rotate {name}` gives it a new token");
             return Err(Fault::usage(what).hint(hint));
         }
+        let mut added = implicit();
+        added.insert(name, Item::Table(limits.table(token)));
         let mut section = DocumentMut::new();
-        section.insert("projects", Item::Table(implicit(name, limits.table(token))));
+        section.insert("projects", Item::Table(added));
         self.appended = format!("\n{section}");
         Ok(self)
     }
@@ -154,12 +156,7 @@ impl Edited {
     }
 
     fn projects(&mut self) -> Result<&mut Table, Fault> {
-        let projects = self.document.entry("projects").or_insert_with(|| {
-            let mut projects = Table::new();
-            // No line `[projects]` of its own.
-            projects.set_implicit(true);
-            Item::Table(projects)
-        });
+        let projects = self.document.entry("projects").or_insert_with(|| Item::Table(implicit()));
         projects.as_table_mut().ok_or_else(|| {
             Fault::usage("`projects` is not written as sections")
                 .hint("write each project as a section: [projects.<name>]")
@@ -167,11 +164,10 @@ impl Edited {
     }
 }
 
-/// `projects` with this section, and no line of its own.
-fn implicit(name: &str, section: Table) -> Table {
+/// `projects` with nothing in it, and no line `[projects]` of its own.
+fn implicit() -> Table {
     let mut projects = Table::new();
     projects.set_implicit(true);
-    projects.insert(name, Item::Table(section));
     projects
 }
 
