@@ -16,6 +16,7 @@ use keywheel::{Clock as _, ManualClock};
 use keywheel_sim::{Limits, ModelConfig};
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 /// An answer that used 20 tokens.
 const USED_20: &str = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"Hello"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":10,"totalTokenCount":20}}"#;
@@ -105,23 +106,42 @@ async fn is_answered(request: RequestBuilder) -> reqwest::header::HeaderMap {
     headers
 }
 
-/// Waits until so many requests wait in line.
-async fn in_line(served: &Served, count: usize) {
-    for _ in 0..2_000 {
-        let metrics = served.client.get(served.url("/metrics")).bearer_auth(TRIAGE);
-        let metrics = metrics.send().await.unwrap();
-        let metrics = metrics.text().await.unwrap();
-        if queued(&metrics) == Some(count) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("there never were {count} in line");
+/// An answer that is waited for.
+type Answer = JoinHandle<reqwest::Result<reqwest::Response>>;
+
+/// A gateway at noon, and a provider that answers when it is told to. `triage` has room for one request of 700 tokens.
+async fn narrow() -> (Upstream, Served, ManualClock) {
+    let (setup, clock) = noon();
+    let upstream = slow().await;
+    let setup = projects(setup, "tokens_per_day = 1_000", "");
+    let served = setup.start_before(&upstream.url()).await;
+    (upstream, served, clock)
 }
 
-fn queued(metrics: &str) -> Option<usize> {
-    let line = metrics.lines().find(|line| line.contains("state=\"queue\""))?;
-    line.rsplit(' ').next()?.parse().ok()
+/// One of 700 tokens that has gone to the provider.
+async fn gone(served: &Served, upstream: &Upstream) -> Answer {
+    let first = tokio::spawn(ask(served, TRIAGE, 700).send());
+    upstream.asked().await;
+    first
+}
+
+/// Sends `request`, for which there is no room: it is the only one in line.
+async fn waits<T: Send + 'static>(
+    served: &Served,
+    request: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    let waiting = tokio::spawn(request);
+    served.in_line(1).await;
+    waiting
+}
+
+/// Lets the provider answer those that have come, or will.
+async fn all_are_answered(upstream: &Upstream, answers: impl IntoIterator<Item = Answer>) {
+    let answers: Vec<_> = answers.into_iter().collect();
+    answers.iter().for_each(|_| upstream.go_on());
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().unwrap().status(), StatusCode::OK);
+    }
 }
 
 #[tokio::test]
@@ -207,24 +227,14 @@ async fn what_fits_goes_and_is_told_how_full_the_budget_is_with_a_warning_from_8
 
 #[tokio::test]
 async fn what_a_settlement_makes_room_for_waits_and_goes() {
-    let (setup, clock) = noon();
-    let upstream = slow().await;
-    let setup = projects(setup, "tokens_per_day = 1_000", "");
-    let served = setup.start_before(&upstream.url()).await;
-    let first = tokio::spawn(ask(&served, TRIAGE, 700).send());
-    upstream.asked().await;
-    let second = tokio::spawn(ask(&served, TRIAGE, 700).send());
-    in_line(&served, 1).await;
+    let (upstream, served, clock) = narrow().await;
+    let first = gone(&served, &upstream).await;
+    let second = waits(&served, ask(&served, TRIAGE, 700).send()).await;
     // Others are not in its way.
     let other = tokio::spawn(ask(&served, BATCH, 700).send());
     common::eventually("the other project waits, too", || upstream.requests().len() == 2).await;
     assert!(!second.is_finished());
-    for _ in 0..3 {
-        upstream.go_on();
-    }
-    for answer in [first, second, other] {
-        assert_eq!(answer.await.unwrap().unwrap().status(), StatusCode::OK);
-    }
+    all_are_answered(&upstream, [first, second, other]).await;
     assert_eq!(upstream.requests().len(), 3);
     assert_eq!(served.balance().await, (60, 0));
     assert_eq!(clock.now().to_rfc3339(), "2026-11-30T20:00:00+00:00", "no time passed");
@@ -232,22 +242,16 @@ async fn what_a_settlement_makes_room_for_waits_and_goes() {
 
 #[tokio::test]
 async fn what_waits_in_vain_is_refused_with_the_moment_and_without_a_wish_to_see_it_again() {
-    let (setup, clock) = noon();
-    let upstream = slow().await;
-    let setup = projects(setup, "tokens_per_day = 1_000", "");
-    let served = setup.start_before(&upstream.url()).await;
-    let first = tokio::spawn(ask(&served, TRIAGE, 700).send());
-    upstream.asked().await;
-    let second = tokio::spawn(refused(ask(&served, TRIAGE, 700)));
-    in_line(&served, 1).await;
+    let (upstream, served, clock) = narrow().await;
+    let first = gone(&served, &upstream).await;
+    let second = waits(&served, refused(ask(&served, TRIAGE, 700))).await;
     clock.advance(Duration::from_secs(30));
     let told = second.await.unwrap();
     assert_eq!((told.status, &*told.reason), (429, "OVER_BUDGET"));
     assert_eq!(told.reset_at.as_deref(), Some("2026-12-01T08:00:00Z"));
     assert_eq!(told.retry_after, Some(12 * 3_600 - 30));
     assert_eq!(told.should_retry.as_deref(), Some("false"));
-    upstream.go_on();
-    assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::OK);
+    all_are_answered(&upstream, [first]).await;
     assert_eq!(upstream.requests().len(), 1);
 }
 
@@ -270,8 +274,7 @@ async fn what_is_spent_is_refused_at_once_until_the_day_turns_and_before_that_it
     assert_eq!(body["error"]["type"], "insufficient_quota");
 
     clock.advance(Duration::from_secs(40));
-    let waiting = tokio::spawn(ask(&served, TRIAGE, 100).send());
-    in_line(&served, 1).await;
+    let waiting = waits(&served, ask(&served, TRIAGE, 100).send()).await;
     assert_eq!(upstream.requests().len(), 1);
     clock.advance(Duration::from_secs(20));
     assert_eq!(waiting.await.unwrap().unwrap().status(), StatusCode::OK);
@@ -286,8 +289,7 @@ async fn a_cap_on_those_under_way_holds_until_an_answer_has_come_to_its_end() {
     let served = setup.start_before(&upstream.url()).await;
     let mut going: Vec<_> = (0..2).map(|_| tokio::spawn(ask(&served, TRIAGE, 50).send())).collect();
     common::eventually("two go at once", || upstream.requests().len() == 2).await;
-    let waiting = tokio::spawn(ask(&served, TRIAGE, 50).send());
-    in_line(&served, 1).await;
+    let waiting = waits(&served, ask(&served, TRIAGE, 50).send()).await;
     let told = refused(ask(&served, TRIAGE, 50)).await;
     assert_eq!((told.status, &*told.reason), (429, "QUEUE_FULL"));
     // Places come back with each answer: worth another try, not worth one at once.
@@ -295,22 +297,15 @@ async fn a_cap_on_those_under_way_holds_until_an_answer_has_come_to_its_end() {
 
     // Whoever goes away leaves his place in the queue.
     waiting.abort();
-    in_line(&served, 0).await;
-    going.push(tokio::spawn(ask(&served, TRIAGE, 50).send()));
-    in_line(&served, 1).await;
+    served.in_line(0).await;
+    going.push(waits(&served, ask(&served, TRIAGE, 50).send()).await);
     assert_eq!(upstream.requests().len(), 2);
-    for _ in 0..3 {
-        upstream.go_on();
-    }
-    for answer in going {
-        assert_eq!(answer.await.unwrap().unwrap().status(), StatusCode::OK);
-    }
+    all_are_answered(&upstream, going).await;
 
     // Nobody ends in time.
     let _going: Vec<_> = (0..2).map(|_| tokio::spawn(ask(&served, TRIAGE, 50).send())).collect();
     common::eventually("two go at once", || upstream.requests().len() == 5).await;
-    let late = tokio::spawn(refused(ask(&served, TRIAGE, 50)));
-    in_line(&served, 1).await;
+    let late = waits(&served, refused(ask(&served, TRIAGE, 50))).await;
     clock.advance(Duration::from_secs(30));
     let told = late.await.unwrap();
     assert_eq!((told.status, &*told.reason, &*told.scope), (429, "IN_FLIGHT", "project triage"));
@@ -323,15 +318,13 @@ async fn budgets_of_several_projects_share_one_allowance_by_priority() {
     let setup = projects(setup, "priority = 1", "priority = 9")
         .text("[allowance]\ntokens = 1_000\nperiod = \"day\"");
     let served = setup.start_before(&upstream.url()).await;
-    let first = tokio::spawn(ask(&served, TRIAGE, 700).send());
-    upstream.asked().await;
-    let low = tokio::spawn(ask(&served, TRIAGE, 701).send());
-    in_line(&served, 1).await;
+    let first = gone(&served, &upstream).await;
+    let low = waits(&served, ask(&served, TRIAGE, 701).send()).await;
     let high = tokio::spawn(ask(&served, BATCH, 702).send());
-    in_line(&served, 2).await;
+    served.in_line(2).await;
     // There is room for this one, but not before those who matter more.
     let small = tokio::spawn(ask(&served, TRIAGE, 10).send());
-    in_line(&served, 3).await;
+    served.in_line(3).await;
     for (count, output) in [(2, "702"), (3, "701"), (4, "10")] {
         upstream.go_on();
         common::eventually("nobody goes", || upstream.requests().len() >= count).await;
@@ -341,12 +334,7 @@ async fn budgets_of_several_projects_share_one_allowance_by_priority() {
             break; // the small one has room beside it
         }
     }
-    for _ in 0..4 {
-        upstream.go_on();
-    }
-    for answer in [first, low, high, small] {
-        assert_eq!(answer.await.unwrap().unwrap().status(), StatusCode::OK);
-    }
+    all_are_answered(&upstream, [first, low, high, small]).await;
     assert_eq!(served.balance().await, (80, 0));
 }
 
@@ -365,8 +353,7 @@ async fn a_key_that_comes_back_in_time_is_waited_for_and_one_that_does_not_is_a_
     assert!(told.reset_at.is_some());
 
     clock.advance(Duration::from_secs(seconds - 10));
-    let waiting = tokio::spawn(ask(&served, TRIAGE, 50).send());
-    in_line(&served, 1).await;
+    let waiting = waits(&served, ask(&served, TRIAGE, 50).send()).await;
     clock.advance(Duration::from_secs(10));
     assert_eq!(waiting.await.unwrap().unwrap().status(), StatusCode::OK);
 }
@@ -408,34 +395,22 @@ async fn another_gateway_on_the_same_ledger_frees_what_this_one_waits_for() {
     let one = setup.start_before(&upstream.url()).await;
     let setup = Setup { folder, ..Setup::with_projects("tokens_per_day = 1_000", "") };
     let other = setup.start_before(&upstream.url()).await;
-    let first = tokio::spawn(ask(&one, TRIAGE, 700).send());
-    upstream.asked().await;
-    let second = tokio::spawn(ask(&other, TRIAGE, 700).send());
-    in_line(&other, 1).await;
-    upstream.go_on();
-    upstream.go_on();
-    for answer in [first, second] {
-        assert_eq!(answer.await.unwrap().unwrap().status(), StatusCode::OK);
-    }
+    let first = gone(&one, &upstream).await;
+    let second = waits(&other, ask(&other, TRIAGE, 700).send()).await;
+    all_are_answered(&upstream, [first, second]).await;
     assert_eq!(other.balance().await, (40, 0));
 }
 
 #[tokio::test]
 async fn who_waits_when_the_gateway_stops_is_told_so_at_once() {
-    let (setup, _clock) = noon();
-    let upstream = slow().await;
-    let setup = projects(setup, "tokens_per_day = 1_000", "");
-    let served = setup.start_before(&upstream.url()).await;
-    let first = tokio::spawn(ask(&served, TRIAGE, 700).send());
-    upstream.asked().await;
-    let second = tokio::spawn(refused(ask(&served, TRIAGE, 700)));
-    in_line(&served, 1).await;
+    let (upstream, served, _clock) = narrow().await;
+    let first = gone(&served, &upstream).await;
+    let second = waits(&served, refused(ask(&served, TRIAGE, 700))).await;
     let stopping = served.running.stop(Duration::from_secs(20));
     let told = async {
         let told = second.await.unwrap();
         assert_eq!((told.status, &*told.reason), (503, "STOPPING"));
-        upstream.go_on();
-        assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::OK);
+        all_are_answered(&upstream, [first]).await;
     };
     tokio::join!(stopping, told);
 }

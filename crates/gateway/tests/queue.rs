@@ -4,14 +4,13 @@
 
 mod common;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use common::{
     BATCH, Setup, TRIAGE,
     upstream::{Step, Upstream, answer},
 };
 use http::StatusCode;
-use keywheel_gateway::Running;
 use serde_json::{Value, json};
 
 const ANSWER: &str = r#"{"candidates":[{"content":{"parts":[{"text":"hi"}]},"finishReason":"STOP"}],
@@ -27,7 +26,10 @@ async fn narrow() -> (Upstream, Arc<common::Served>) {
     (upstream, Arc::new(served))
 }
 
-fn ask(served: &Arc<common::Served>, token: &str) -> tokio::task::JoinHandle<(StatusCode, String)> {
+/// An answer that is waited for: its status and its body.
+type Answer = tokio::task::JoinHandle<(StatusCode, String)>;
+
+fn ask(served: &Arc<common::Served>, token: &str) -> Answer {
     let mut body = common::prompt("Say hello");
     body["generationConfig"] = json!({ "maxOutputTokens": 80 });
     let path = format!("/v1beta/models/{}:generateContent", common::MODEL);
@@ -38,26 +40,22 @@ fn ask(served: &Arc<common::Served>, token: &str) -> tokio::task::JoinHandle<(St
     })
 }
 
-async fn queued(running: &Running, client: &reqwest::Client, wanted: u64) {
-    for _ in 0..1_000 {
-        let url = format!("http://{}/metrics", running.address());
-        let page = client.get(url).bearer_auth(TRIAGE).send().await.unwrap().text().await.unwrap();
-        let line = format!("keywheel_waiting{{state=\"queue\"}} {wanted}");
-        if page.lines().any(|own| own == line) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("never {wanted} in the queue");
+/// One of `triage` goes to the provider, and `N` more wait behind it.
+async fn one_goes<const N: usize>(
+    upstream: &Upstream,
+    served: &Arc<common::Served>,
+) -> (Answer, [Answer; N]) {
+    let first = ask(served, TRIAGE);
+    upstream.asked().await;
+    let waiting = std::array::from_fn(|_| ask(served, TRIAGE));
+    served.in_line(N).await;
+    (first, waiting)
 }
 
 #[tokio::test]
 async fn a_request_that_fits_once_another_settles_waits_and_is_served() {
     let (upstream, served) = narrow().await;
-    let first = ask(&served, TRIAGE);
-    upstream.asked().await;
-    let second = ask(&served, TRIAGE);
-    queued(&served.running, &served.client, 1).await;
+    let (first, [second]) = one_goes(&upstream, &served).await;
     assert_eq!(upstream.requests().len(), 1, "there was no room for it");
     upstream.go_on();
     assert_eq!(first.await.unwrap().0, StatusCode::OK);
@@ -69,12 +67,9 @@ async fn a_request_that_fits_once_another_settles_waits_and_is_served() {
 #[tokio::test]
 async fn a_client_gone_in_the_queue_leaves_its_place_and_costs_nothing() {
     let (upstream, served) = narrow().await;
-    let first = ask(&served, TRIAGE);
-    upstream.asked().await;
-    let second = ask(&served, TRIAGE);
-    queued(&served.running, &served.client, 1).await;
+    let (first, [second]) = one_goes(&upstream, &served).await;
     second.abort();
-    queued(&served.running, &served.client, 0).await;
+    served.in_line(0).await;
     upstream.go_on();
     assert_eq!(first.await.unwrap().0, StatusCode::OK);
     assert_eq!(served.balance().await, (5, 0));
@@ -85,10 +80,7 @@ async fn a_client_gone_in_the_queue_leaves_its_place_and_costs_nothing() {
 #[tokio::test]
 async fn a_project_whose_budget_is_full_does_not_hold_up_another() {
     let (upstream, served) = narrow().await;
-    let first = ask(&served, TRIAGE);
-    upstream.asked().await;
-    let waiting = [ask(&served, TRIAGE), ask(&served, TRIAGE)];
-    queued(&served.running, &served.client, 2).await;
+    let (first, waiting) = one_goes::<2>(&upstream, &served).await;
     let other = ask(&served, BATCH);
     common::eventually("the other project waits", || upstream.requests().len() == 2).await;
     for _ in 0..4 {
@@ -104,10 +96,7 @@ async fn a_project_whose_budget_is_full_does_not_hold_up_another() {
 #[tokio::test]
 async fn a_queue_has_an_end_and_says_so() {
     let (upstream, served) = narrow().await;
-    let first = ask(&served, TRIAGE);
-    upstream.asked().await;
-    let waiting = [ask(&served, TRIAGE), ask(&served, TRIAGE)];
-    queued(&served.running, &served.client, 2).await;
+    let (first, waiting) = one_goes::<2>(&upstream, &served).await;
     let (status, text) = ask(&served, TRIAGE).await.unwrap();
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
     let body: Value = serde_json::from_str(&text).unwrap();

@@ -17,7 +17,7 @@ use common::{
 };
 use http::{HeaderName, HeaderValue, header::CONTENT_ENCODING};
 use keywheel::{
-    Cause, Error,
+    Cause, Error, Rejected,
     raw::{Call, Relayed},
 };
 use keywheel_provider::{
@@ -28,6 +28,22 @@ use serde_json::{Value, json};
 
 fn answer(_: &Recorded) -> Scripted {
     reply(200, &part("Hello", Some("STOP"), (8, 2)))
+}
+
+/// So many keys, and a provider that says `replies` and answers whatever comes after them.
+fn rig(keys: usize, replies: impl IntoIterator<Item = Scripted>) -> Rig {
+    let rig = Rig::new(keys);
+    replies.into_iter().for_each(|reply| rig.script.reply(reply));
+    rig.script.otherwise(answer);
+    rig
+}
+
+/// What a call was handed back that the provider found at fault.
+fn rejected(rig: &Rig) -> Rejected {
+    match rig.run(whole(&rig.gemini)) {
+        Err(Error::Rejected { rejected, .. }) => *rejected,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn text(rig: &Rig, reply: &mut Relayed) -> String {
@@ -112,9 +128,7 @@ fn another_key_takes_over_while_nothing_was_handed_out() {
         ("none", Scripted::json(200, "")),
     ];
     for (kind, failure) in failures {
-        let rig = Rig::new(2);
-        rig.script.reply(failure);
-        rig.script.otherwise(answer);
+        let rig = rig(2, [failure]);
         let mut relayed = rig.run(whole(&rig.gemini)).unwrap();
         assert_eq!(account(&relayed.attempts)[0], ("GEMINI_API_KEY_1", kind));
         assert!(text(&rig, &mut relayed).contains("Hello"), "{kind}");
@@ -124,15 +138,13 @@ fn another_key_takes_over_while_nothing_was_handed_out() {
 
 #[test]
 fn what_the_request_is_at_fault_for_comes_back_as_it_came() {
-    let rig = Rig::new(2);
     let body =
         serde_json::to_string_pretty(&error(400, "INVALID_ARGUMENT", "no such field", json!([])));
     let body = body.unwrap();
     let header = HeaderName::from_static("x-debug");
-    rig.script
-        .reply(Scripted::json(400, body.clone()).header(header, HeaderValue::from_static("7")));
-    let error = rig.run(whole(&rig.gemini)).unwrap_err();
-    let Error::Rejected { rejected, .. } = error else { panic!("{error}") };
+    let refusal = Scripted::json(400, body.clone()).header(header, HeaderValue::from_static("7"));
+    let rig = rig(2, [refusal]);
+    let rejected = rejected(&rig);
     assert_eq!(
         (rejected.status, rejected.cause, &*rejected.body),
         (400, Cause::BadRequest, &*body)
@@ -178,8 +190,7 @@ fn a_compressed_reply_is_read_on_a_copy_and_a_compressed_error_too() {
 
     let refusal = error(400, "INVALID_ARGUMENT", "no such field", json!([]));
     rig.script.reply(Scripted::json(400, zip(&refusal)).header(CONTENT_ENCODING, gzip()));
-    let error = rig.run(whole(&rig.gemini)).unwrap_err();
-    let Error::Rejected { rejected, .. } = error else { panic!("{error}") };
+    let rejected = rejected(&rig);
     assert_eq!(rejected.body, refusal.to_string());
     assert!(rejected.headers.get(CONTENT_ENCODING).is_none(), "it is plain text now");
     rig.assert_balanced();
@@ -187,9 +198,7 @@ fn a_compressed_reply_is_read_on_a_copy_and_a_compressed_error_too() {
 
 #[test]
 fn another_model_takes_over_in_the_path() {
-    let rig = Rig::new(1);
-    rig.script.reply(model_not_found());
-    rig.script.otherwise(answer);
+    let rig = rig(1, [model_not_found()]);
     let mut relayed = rig.run(whole(&rig.gemini).fallback([OTHER_MODEL])).unwrap();
     assert_eq!(relayed.model.as_deref(), Some(OTHER_MODEL));
     assert_eq!(relayed.skipped[0].model, MODEL);
@@ -226,10 +235,7 @@ fn vectors_and_caches_keep_their_model() {
 
 #[test]
 fn without_patience_a_call_takes_a_key_now_or_says_when() {
-    let rig = Rig::new(2);
-    rig.script.reply(minute_full(5, 30));
-    rig.script.reply(minute_full(5, 20));
-    rig.script.otherwise(answer);
+    let rig = rig(2, [minute_full(5, 30), minute_full(5, 20)]);
     let begun = rig.now();
     let call = || whole(&rig.gemini).patience(Duration::ZERO);
     let error = rig.run(call()).unwrap_err();
@@ -248,21 +254,16 @@ fn without_patience_a_call_takes_a_key_now_or_says_when() {
 
 #[test]
 fn patience_is_for_the_whole_call() {
-    let rig = Rig::new(1);
-    rig.script.reply(minute_full(5, 20));
-    rig.script.reply(minute_full(5, 20));
-    rig.script.otherwise(answer);
-    let begun = rig.now();
-    let error = rig.run(whole(&rig.gemini).patience(Duration::from_secs(30))).unwrap_err();
+    let twice = rig(1, [minute_full(5, 20), minute_full(5, 20)]);
+    let patient = |rig: &Rig| rig.run(whole(&rig.gemini).patience(Duration::from_secs(30)));
+    let begun = twice.now();
+    let error = patient(&twice).unwrap_err();
     assert!(matches!(error, Error::Exhausted { .. }), "{error}");
-    let waited = (rig.now() - begun).num_seconds();
+    let waited = (twice.now() - begun).num_seconds();
     assert!((20..22).contains(&waited), "the second wait does not fit: {waited}");
 
-    let rig = Rig::new(1);
-    rig.script.reply(minute_full(5, 20));
-    rig.script.otherwise(answer);
-    let relayed = rig.run(whole(&rig.gemini).patience(Duration::from_secs(30))).unwrap();
-    assert_eq!(relayed.attempts.len(), 2);
+    let once = rig(1, [minute_full(5, 20)]);
+    assert_eq!(patient(&once).unwrap().attempts.len(), 2);
 }
 
 #[test]
@@ -292,9 +293,7 @@ fn a_fault_of_the_call_is_said_before_anything_is_sent() {
 /// For those who try it again later.
 #[test]
 fn a_clone_of_a_call_is_the_same_call() {
-    let rig = Rig::new(1);
-    rig.script.reply(bad_request());
-    rig.script.otherwise(answer);
+    let rig = rig(1, [bad_request()]);
     let call = streamed(&rig.gemini);
     rig.run(call.clone()).unwrap_err();
     rig.run(call).unwrap();
@@ -305,9 +304,8 @@ fn a_clone_of_a_call_is_the_same_call() {
 #[test]
 fn a_call_dropped_at_any_await_leaves_the_pool_in_balance() {
     for polls in 0..30 {
-        let rig = Rig::new(2);
         let pause = Duration::from_millis(10);
-        rig.script.reply(day_spent(20).after(pause));
+        let rig = rig(2, [day_spent(20).after(pause)]);
         rig.script.otherwise(move |r| answer(r).after(pause));
         let ended = {
             let call = pin!(async {
@@ -330,9 +328,7 @@ fn a_call_dropped_at_any_await_leaves_the_pool_in_balance() {
 /// Else a bucket that is believed to be spent would stay so, where everybody has a queue of his own.
 #[test]
 fn without_patience_the_days_exploration_is_made_all_the_same() {
-    let rig = Rig::new(1);
-    rig.script.reply(day_spent(0));
-    rig.script.otherwise(answer);
+    let rig = rig(1, [day_spent(0)]);
     let call = || whole(&rig.gemini).patience(Duration::ZERO);
     let error = rig.run(call()).unwrap_err();
     assert_eq!(account(error.attempts()), [("GEMINI_API_KEY_1", "free_tier_not_available")]);

@@ -136,6 +136,20 @@ impl Served {
             .body(body.to_string())
     }
 
+    /// Waits until so many requests wait in line.
+    pub(crate) async fn in_line(&self, count: usize) {
+        let line = format!("keywheel_waiting{{state=\"queue\"}} {count}");
+        for _ in 0..2_000 {
+            let page = self.client.get(self.url("/metrics")).bearer_auth(TRIAGE).send();
+            let page = page.await.unwrap().text().await.unwrap();
+            if page.lines().any(|own| own == line) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("there never were {count} in line");
+    }
+
     /// Waits until everything that was sent is settled, and returns what the ledger has charged and reserved.
     pub(crate) async fn balance(&self) -> (u64, u64) {
         let ledger = self.running.ledger();
