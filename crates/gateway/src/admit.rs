@@ -22,4 +22,7 @@ mod line;
 mod minute;
 mod refused;
 
-pub(crate) use self::gate::{Asking, Gate, MinuteStanding, Pass};
+pub(crate) use self::{
+    gate::{Asking, Gate, MinuteStanding, Pass},
+    refused::Refused,
+};

@@ -25,13 +25,14 @@ pub(crate) use self::{
     record::{End, Record},
 };
 use crate::{
+    admit::Refused,
     auth, cors,
     gateway::{App, Current},
     project::Project,
     refusal::{Reason, Refusal},
     respond::{self, AnswerBody},
     route::{self, Dialect, Kind, Route},
-    server::{MAX_HEADERS, Service},
+    server::{MAX_HEADERS, Phase, Service},
     upload::{self, Begun},
 };
 
@@ -80,7 +81,18 @@ async fn api(
         Err(refusal) => return refuse(app, &refusal, guessed(&head), record),
     };
     let dialect = asked.route.dialect;
-    match outward::ask(app, now, &head, asked, body, &mut record).await {
+    let project = Arc::clone(&asked.project);
+    let mut stage = app.stage.clone();
+    let handing = tokio::select! {
+        biased;
+        handing = outward::ask(app, now, &head, asked, body, &mut record) => handing,
+        // Nothing of an answer is there to break off, so its client can be told in so many words.
+        () = stage.left(Phase::Draining) => {
+            let refusal = Refused::Stopping.refusal(project.name.as_str(), app.clock.now());
+            return refuse_as(app, &refusal, dialect, record, End::Stopped);
+        }
+    };
+    match handing {
         Ok(handing) => handing.answer(app, now, &head, record),
         Err(refusal) => match degraded::answer(app, now, &refusal, &mut record) {
             Some(answer) => answer,
@@ -165,17 +177,22 @@ fn allowed(project: &Project, model: &str) -> Result<(), Refusal> {
     Err(refusal.scope(format!("project {}", project.name.as_str())).should_retry(false))
 }
 
-fn refuse(
+fn refuse(app: &App, refusal: &Refusal, dialect: Dialect, record: Record) -> Response<AnswerBody> {
+    refuse_as(app, refusal, dialect, record, End::Refused(refusal.reason))
+}
+
+fn refuse_as(
     app: &App,
     refusal: &Refusal,
     dialect: Dialect,
     mut record: Record,
+    end: End,
 ) -> Response<AnswerBody> {
     let mut answer = refusal.response(dialect, app.clock.now());
     record.answers(answer.status());
     record.mark(answer.headers_mut());
     record.sent(answer.body().len() as u64);
-    record.end(End::Refused(refusal.reason));
+    record.end(end);
     respond::whole(answer)
 }
 

@@ -56,6 +56,31 @@ async fn a_stream_that_outlives_the_drain_ends_with_an_error_its_client_notices(
     assert_eq!(info.open, 0);
 }
 
+#[tokio::test]
+async fn a_whole_answer_that_outlives_the_drain_is_refused_in_the_route_s_words() {
+    let chat = serde_json::json!({
+        "model": common::MODEL, "messages": [{ "role": "user", "content": "hi" }],
+    });
+    for is_chat in [false, true] {
+        let upstream = Upstream::that([Step::Wait]).await;
+        let served = Setup::default().start_before(&upstream.url()).await;
+        let request =
+            if is_chat { served.post("/v1/chat/completions", &chat) } else { served.generate() };
+        let client = tokio::spawn(request.send());
+        upstream.asked().await;
+        served.running.stop(Duration::from_millis(50)).await;
+        let answer = client.await.unwrap().unwrap();
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(answer.headers().contains_key("retry-after"));
+        let body: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+        let (name, word) = if is_chat { ("code", "stopping") } else { ("status", "UNAVAILABLE") };
+        assert_eq!(body["error"][name], word, "{body}");
+        upstream.left_alone().await;
+        let (charged, reserved) = served.balance().await;
+        assert!(charged > 0 && reserved == 0, "it was sent, so it may have cost its estimate");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn stopped_and_started_again_under_load_it_has_lost_and_invented_nothing() {
     let setup = Setup::default();

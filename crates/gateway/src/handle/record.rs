@@ -14,6 +14,7 @@ use crate::{
     project::Project,
     refusal::{Reason, Refusal},
     route::Route,
+    server::Phase,
     stream_end::Fault,
 };
 
@@ -30,7 +31,7 @@ pub(crate) enum End {
     Refused(Reason),
     /// The provider's answer broke off, and the client was told.
     Broken,
-    /// The gateway stopped, and the client was told.
+    /// The gateway stopped: the client was told, or cut off in the middle of what can say nothing.
     Stopped,
     /// The client went away.
     ClientGone,
@@ -170,6 +171,9 @@ impl Record {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
+        // What the gateway cuts off at its own end, no client has left.
+        let is_cut = end == End::ClientGone && self.app.stage.now() > Phase::Draining;
+        let end = if is_cut { End::Stopped } else { end };
         let after = self.began.elapsed();
         let labels = Labels {
             project: Name(self.project.clone()),
