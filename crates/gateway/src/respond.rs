@@ -166,8 +166,7 @@ impl Handing {
 impl Drop for Handed {
     fn drop(&mut self) {
         let mut flow = self.0.flow();
-        // With its length known, nobody asks for the end of an answer whose last byte is sent.
-        let end = if flow.left == Some(0) { End::Whole } else { End::ClientGone };
+        let end = if flow.is_whole() { End::Whole } else { End::ClientGone };
         flow.end(end);
     }
 }
@@ -227,6 +226,12 @@ impl Flow {
                 Poll::Ready(None)
             }
         }
+    }
+
+    /// Nobody asks for the end of an answer whose last byte is sent: with its length known the server does not, and
+    /// many clients close at `[DONE]`.
+    fn is_whole(&self) -> bool {
+        self.left == Some(0) || self.body.as_ref().is_some_and(RelayBody::is_whole)
     }
 
     fn pass(&mut self, bytes: &[u8]) {

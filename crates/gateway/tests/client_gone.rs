@@ -63,6 +63,35 @@ async fn a_client_gone_in_the_middle_of_a_stream_ends_the_provider_s_and_is_sett
     assert!(charged > 0, "what was streamed was spent");
 }
 
+/// Many clients close there and wait for no end.
+#[tokio::test]
+async fn a_client_gone_once_the_answer_is_whole_has_it() {
+    let native = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"Hi\"}]},\"finishReason\":\"STOP\"}],\
+        \"usageMetadata\":{\"promptTokenCount\":2,\"candidatesTokenCount\":3,\"totalTokenCount\":5}}\r\n\r\n";
+    let chat = "data: {\"id\":\"1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\
+        \"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}],\
+        \"usage\":{\"prompt_tokens\":2,\"completion_tokens\":3,\"total_tokens\":5}}\n\ndata: [DONE]\n\n";
+    let generate = format!("/v1beta/models/{}:streamGenerateContent?alt=sse", common::MODEL);
+    let messages = [serde_json::json!({ "role": "user", "content": "hi" })];
+    let asked = serde_json::json!({ "model": common::MODEL, "stream": true, "messages": messages });
+    for (path, body, answer, last, route) in [
+        (&*generate, common::prompt("hi"), native, "STOP", "stream"),
+        ("/v1/chat/completions", asked, chat, "[DONE]", "chat"),
+    ] {
+        let upstream = Upstream::that([head("text/event-stream"), chunk(answer), Step::Wait]).await;
+        let served = Setup::default().start_before(&upstream.url()).await;
+        let mut reply = served.post(path, &body).send().await.unwrap();
+        let first = reply.chunk().await.unwrap().unwrap();
+        assert!(String::from_utf8_lossy(&first).contains(last), "{first:?}");
+        drop(reply);
+        assert_eq!(served.balance().await, (5, 0), "what the answer says");
+        let metrics = served.client.get(served.url("/metrics")).send().await.unwrap();
+        let metrics = metrics.text().await.unwrap();
+        let line = format!("project=\"default\",route=\"{route}\",outcome=\"ok\"}} 1");
+        assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
+    }
+}
+
 #[tokio::test]
 async fn a_client_gone_with_half_its_body_costs_nothing() {
     let upstream = Upstream::that([Step::Wait]).await;

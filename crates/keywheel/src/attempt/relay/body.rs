@@ -49,6 +49,7 @@ pub struct RelayBody {
     ask: Ask,
     span: CallSpan,
     usage: Option<Usage>,
+    was_whole: bool,
 }
 
 enum State {
@@ -113,6 +114,10 @@ impl Live {
             && let Some(pass) = self.pass.take()
         {
             pass.tell(Outcome::Served);
+            // Of what is whole the pool is told so at once.
+            if self.reading.remaining().is_none() {
+                self.lease.answers();
+            }
         }
     }
 
@@ -137,7 +142,8 @@ impl Live {
 impl RelayBody {
     pub(super) fn new(inner: Arc<Inner>, live: Live, ask: Ask, span: CallSpan) -> Self {
         let usage = live.reading.usage();
-        Self { state: State::Live(Box::new(live)), inner, ask, span, usage }
+        let state = State::Live(Box::new(live));
+        Self { state, inner, ask, span, usage, was_whole: false }
     }
 
     /// The next bytes; `None` after the last.
@@ -169,6 +175,17 @@ impl RelayBody {
         }
     }
 
+    /// The answer was handed on to its end: dropped now, it counts as read. So it is before the end of the body where
+    /// the answer itself says that nothing follows, by `[DONE]` or the reason for its end.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        match &self.state {
+            State::Live(live) => live.reading.is_handed_on(),
+            State::Closing { error, .. } => error.is_none(),
+            State::Ended => self.was_whole,
+        }
+    }
+
     fn take_live(&mut self) -> Option<Live> {
         match std::mem::replace(&mut self.state, State::Ended) {
             State::Live(live) => Some(*live),
@@ -182,6 +199,7 @@ impl RelayBody {
     fn whole(&mut self) {
         let Some(live) = self.take_live() else { return };
         let slip = live.served(&self.inner, &self.ask.model);
+        self.was_whole = true;
         self.span.ended(Ok(self.usage));
         self.state = State::Closing { closing: Box::pin(slip.settle()), error: None };
     }

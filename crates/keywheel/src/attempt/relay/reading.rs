@@ -155,6 +155,11 @@ impl Reading {
         self.watch.usage()
     }
 
+    /// Its answer is whole, and all that came of it was handed on.
+    pub(super) const fn is_handed_on(&self) -> bool {
+        self.is_complete() && self.handed == self.received
+    }
+
     /// How many bytes are still to be handed on, where all of them are here.
     pub(super) const fn remaining(&self) -> Option<u64> {
         if self.is_complete { Some(self.received - self.handed) } else { None }
