@@ -20,6 +20,8 @@ const FILE: &str = "KEYWHEEL_TEST_FILE";
 /// Before what a process says to the test that started it; the test harness prints lines of its
 /// own.
 const SAYS: &str = "says: ";
+/// After it: a process that is killed may have said half a line.
+const ENDS: &str = " .";
 
 /// Every process of a test lives at this moment, so that no quota day turns in its middle.
 pub const NOW: &str = "2026-11-29T22:00:00Z";
@@ -61,7 +63,8 @@ impl Process {
                 return None;
             }
             // The harness may have begun the line.
-            if let Some((_, said)) = line.trim_end().split_once(SAYS) {
+            let said = line.trim_end().split_once(SAYS).map(|(_, said)| said);
+            if let Some(said) = said.and_then(|said| said.strip_suffix(ENDS)) {
                 return Some(said.to_owned());
             }
         }
@@ -77,7 +80,7 @@ impl Process {
         panic!("a process ended without saying {word:?}");
     }
 
-    /// `kill -9`.
+    /// `kill -9`; what it had said and nobody had heard yet.
     pub fn kill(mut self) -> Vec<String> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -111,7 +114,8 @@ pub fn role() -> Option<(String, PathBuf)> {
 /// In a process that a test started: tells it something.
 pub fn say(what: &str) {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{SAYS}{what}").unwrap();
+    // In one piece, so that half of it is no other message.
+    out.write_all(format!("{SAYS}{what}{ENDS}\n").as_bytes()).unwrap();
     out.flush().unwrap();
 }
 
