@@ -212,8 +212,8 @@ impl Hold {
     /// # Ok(()) }
     /// ```
     pub fn settle_detached(self, actual: impl Into<Actual>) {
-        let actual = actual.into();
-        detach(async move { tell_failure(self.settle(actual).await) });
+        let Self { ledger, row, .. } = self;
+        ledger.settle_unattended(row.id, Some(row), actual.into());
     }
 
     /// Says that the holder is alive, so that the sweep leaves the row alone: for streams that last
@@ -237,13 +237,6 @@ pub(crate) fn detach(future: impl Future<Output = ()> + Send + 'static) {
         && let Ok(runtime) = Handle::try_current()
     {
         runtime.spawn(future);
-    }
-}
-
-/// Logs why a settlement failed that nobody waits for.
-pub(crate) fn tell_failure(settled: Result<Settled, LedgerError>) {
-    if let Err(error) = settled {
-        tracing::warn!(%error, "an attempt could not be settled; the sweep charges its estimate");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -12,10 +12,7 @@ use crate::{
     AccountId, Actual, Ask, AuditReport, Estimate, Freed, Hold, LedgerBuilder, LedgerError,
     LedgerRules, LedgerStore, Outcome, Overcommitment, Reservation, Reserved, Reserving, Row,
     RowId, RowQuery, RowState, Settled, SettledHow, Settlement, StoreInfo, TurnedOver, Usage,
-    background::Background,
-    charge::is_beyond_belief,
-    correction::Corrections,
-    hold::{detach, tell_failure},
+    background::Background, charge::is_beyond_belief, correction::Corrections, hold::detach,
     store::BATCH,
 };
 
@@ -58,7 +55,7 @@ pub(crate) struct Inner {
     pub(crate) store: Arc<dyn LedgerStore>,
     pub(crate) clock: Arc<dyn Clock>,
     rules: RwLock<Arc<LedgerRules>>,
-    corrections: Mutex<Corrections>,
+    corrections: Arc<Mutex<Corrections>>,
     pub(crate) settings: Settings,
     background: OnceLock<Background>,
 }
@@ -87,7 +84,7 @@ impl Ledger {
             store,
             clock,
             rules: RwLock::new(Arc::new(rules)),
-            corrections: Mutex::default(),
+            corrections: Arc::default(),
             settings,
             background: OnceLock::new(),
         };
@@ -137,8 +134,7 @@ impl Ledger {
 
     /// The same for those who cannot wait: see [`Hold::settle_detached`].
     pub fn settle_detached(&self, id: RowId, actual: impl Into<Actual>) {
-        let (ledger, actual) = (self.clone(), actual.into());
-        detach(async move { tell_failure(ledger.settle(id, actual).await) });
+        self.settle_unattended(id, None, actual.into());
     }
 
     /// Charges a row nothing.
@@ -214,7 +210,7 @@ impl Ledger {
     /// ```
     #[must_use]
     pub fn correction(&self, model: &str) -> f64 {
-        self.inner.corrections.lock().unwrap_or_else(PoisonError::into_inner).factor(model)
+        self.corrections().factor(model)
     }
 
     /// How long a holder may be silent until the sweep ends its row. Whoever may need longer calls
@@ -405,8 +401,26 @@ impl Ledger {
         let settlement = self.settlement(id, actual);
         let (outcome, seen) = (settlement.outcome, settlement.usage);
         let settled = self.inner.store.settle(settlement).await?;
-        self.learn(settled, row, outcome, seen);
+        learn(&self.inner.corrections, settled, row, outcome, seen);
         Ok(settled)
+    }
+
+    /// Settles for somebody who does not wait.
+    pub(crate) fn settle_unattended(&self, id: RowId, row: Option<Box<Row>>, actual: Actual) {
+        let settlement = self.settlement(id, actual);
+        let (outcome, seen) = (settlement.outcome, settlement.usage);
+        // Not the ledger: the store is not to be kept alive by what waits in it.
+        let corrections = Arc::clone(&self.inner.corrections);
+        let told = move |settled: Result<Settled, LedgerError>| match settled {
+            Ok(settled) => learn(&corrections, settled, row.as_deref(), outcome, seen),
+            Err(error) => {
+                tracing::warn!(%error, "an attempt could not be settled; the sweep charges its estimate");
+            }
+        };
+        let left = self.inner.store.settle_unattended(settlement, Box::new(told));
+        let Some((settlement, told)) = left else { return };
+        let ledger = self.clone();
+        detach(async move { told(ledger.inner.store.settle(settlement).await) });
     }
 
     pub(crate) async fn turn_over_row(
@@ -427,7 +441,7 @@ impl Ledger {
         let settlement = self.settlement(row.id, actual);
         let (outcome, seen) = (settlement.outcome, settlement.usage);
         let (settled, reserving) = self.inner.store.turn_over(settlement, next).await?;
-        self.learn(settled, Some(row), outcome, seen);
+        learn(&self.inner.corrections, settled, Some(row), outcome, seen);
         Ok(TurnedOver { settled, next: self.hand_out(reserving) })
     }
 
@@ -464,32 +478,40 @@ impl Ledger {
         }
     }
 
-    fn learn(&self, settled: Settled, row: Option<&Row>, outcome: Outcome, seen: Option<Usage>) {
-        if settled.overrun() > 0 {
-            tracing::debug!(row = %settled.id, overrun = settled.overrun(), "used more than reserved");
-        }
-        if settled.how == SettledHow::Again {
-            return;
-        }
-        let Some(usage) = seen else { return };
-        if is_beyond_belief(&usage, settled.reserved) {
-            tracing::warn!(
-                row = %settled.id,
-                reported = usage.charged(),
-                reserved = settled.reserved.tokens,
-                charged = settled.charged.tokens,
-                "a usage was reported that no request can have; it is kept with the row and not believed"
-            );
-            return;
-        }
-        // Only an answer that came to its end is what estimates are compared with.
-        if let (Some(row), Outcome::Answered) = (row, outcome) {
-            self.corrections().observe(&row.model, row.estimate.guess, &usage);
-        }
-    }
-
-    fn corrections(&self) -> std::sync::MutexGuard<'_, Corrections> {
+    fn corrections(&self) -> MutexGuard<'_, Corrections> {
         self.inner.corrections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a settlement says of the estimates.
+fn learn(
+    corrections: &Mutex<Corrections>,
+    settled: Settled,
+    row: Option<&Row>,
+    outcome: Outcome,
+    seen: Option<Usage>,
+) {
+    if settled.overrun() > 0 {
+        tracing::debug!(row = %settled.id, overrun = settled.overrun(), "used more than reserved");
+    }
+    if settled.how == SettledHow::Again {
+        return;
+    }
+    let Some(usage) = seen else { return };
+    if is_beyond_belief(&usage, settled.reserved) {
+        tracing::warn!(
+            row = %settled.id,
+            reported = usage.charged(),
+            reserved = settled.reserved.tokens,
+            charged = settled.charged.tokens,
+            "a usage was reported that no request can have; it is kept with the row and not believed"
+        );
+        return;
+    }
+    // Only an answer that came to its end is what estimates are compared with.
+    if let (Some(row), Outcome::Answered) = (row, outcome) {
+        let mut corrections = corrections.lock().unwrap_or_else(PoisonError::into_inner);
+        corrections.observe(&row.model, row.estimate.guess, &usage);
     }
 }
 

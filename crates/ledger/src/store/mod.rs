@@ -19,6 +19,9 @@ pub use sqlite::SqliteStore;
 /// A future that a store returns. Boxed, so that stores can be used behind `dyn`.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, LedgerError>> + Send + 'a>>;
 
+/// Is told how a settlement ended that nobody waits for.
+pub type Told = Box<dyn FnOnce(Result<Settled, LedgerError>) + Send>;
+
 /// The most rows that one [`sweep`](LedgerStore::sweep) or [`prune`](LedgerStore::prune) touches.
 pub const BATCH: usize = 1_000;
 
@@ -64,6 +67,9 @@ pub const BATCH: usize = 1_000;
 ///     note: None,
 ///     now: now + 3 * age,
 /// };
+/// // Nobody would have to wait for that, where the store has a thread of its own. This one has none.
+/// let left = store.settle_unattended(released, Box::new(|settled| drop(settled)));
+/// let (released, _told) = left.expect("it comes back");
 /// store.settle(released).await?;
 /// freed.changed().await;
 ///
@@ -110,6 +116,13 @@ pub trait LedgerStore: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`UnknownId`](crate::ErrorKind::UnknownId) if no row has this id, nonce included.
     fn settle(&self, settlement: Settlement) -> StoreFuture<'_, Settled>;
+
+    /// The same for somebody who does not wait. A store that has a thread of its own takes it at once, calls `told`
+    /// from there when it is done, and returns `None`. What it cannot take at once comes back, to be settled as others
+    /// are: so does everything by default.
+    fn settle_unattended(&self, settlement: Settlement, told: Told) -> Option<(Settlement, Told)> {
+        Some((settlement, told))
+    }
 
     /// Settles one row and reserves another: [`turn_over`](crate::decide::turn_over).
     fn turn_over(

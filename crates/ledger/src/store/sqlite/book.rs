@@ -1,8 +1,9 @@
 //! What is done to the ledger inside one transaction.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use foldhash::HashMap;
 use rusqlite::{Connection, params};
 
 use super::{

@@ -31,9 +31,17 @@ pub(super) struct Call<T: Undo, F> {
     pub(super) work: F,
     /// Whether to do it even if nobody waits any more.
     pub(super) when_alone: WhenAlone,
-    pub(super) reply: oneshot::Sender<Delivery<T>>,
+    pub(super) reply: Reply<T>,
     pub(super) abandoned: Abandoned,
     pub(super) kept: Option<Result<T, LedgerError>>,
+}
+
+/// Who hears of it.
+pub(super) enum Reply<T: Undo> {
+    /// A caller who waits.
+    To(oneshot::Sender<Delivery<T>>),
+    /// Nobody waits, but this is to be called.
+    Tell(Box<dyn FnOnce(Result<T, LedgerError>) + Send>),
 }
 
 /// What to do for a caller who went away before his work was begun.
@@ -51,7 +59,11 @@ where
     F: FnMut(&mut Book<'_>) -> Result<T, Fault> + Send,
 {
     fn is_moot(&self) -> bool {
-        self.when_alone == WhenAlone::Skip && self.reply.is_closed()
+        let is_gone = match &self.reply {
+            Reply::To(caller) => caller.is_closed(),
+            Reply::Tell(_) => false,
+        };
+        is_gone && self.when_alone == WhenAlone::Skip
     }
 
     fn run(&mut self, book: &mut Book<'_>) -> Result<(), Fault> {
@@ -71,8 +83,13 @@ where
             // Moot: nobody waits.
             (None, None) => return,
         };
-        // Whether anybody takes it or not, the delivery knows what to do.
-        let _ = reply.send(Delivery { result: Some(result), abandoned });
+        match reply {
+            // Whether anybody takes it or not, the delivery knows what to do.
+            Reply::To(caller) => {
+                let _ = caller.send(Delivery { result: Some(result), abandoned });
+            }
+            Reply::Tell(told) => told(result),
+        }
     }
 
     fn withdraw(mut self: Box<Self>, failure: LedgerError) {

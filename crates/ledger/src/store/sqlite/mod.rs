@@ -47,12 +47,12 @@ use self::{
     book::Book,
     fault::Fault,
     file::{Identity, Opened},
-    job::{Abandoned, Call, Delivery, Undo, WhenAlone},
+    job::{Abandoned, Call, Delivery, Reply, Undo, WhenAlone},
     queue::{Giver, queue},
     reader::Reading,
     writer::Writer,
 };
-use super::{LedgerStore, Reserving, RowQuery, StoreFuture, StoreInfo};
+use super::{LedgerStore, Reserving, RowQuery, StoreFuture, StoreInfo, Told};
 use crate::{
     AuditReport, Durability, ErrorKind, Freeing, LedgerError, Reservation, Row, RowId, RowState,
     Settled, Settlement, StorageInfo, Total, TotalKey,
@@ -194,7 +194,7 @@ impl SqliteStore {
     ) -> StoreFuture<'_, T> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel::<Delivery<T>>();
-            let abandoned = self.abandoned.clone();
+            let (reply, abandoned) = (Reply::To(reply), self.abandoned.clone());
             let job = Box::new(Call { work, when_alone, reply, abandoned, kept: None });
             let queue = self.writer.as_ref().ok_or_else(closed)?;
             // Dropped here, nothing was handed over.
@@ -235,6 +235,20 @@ impl LedgerStore for SqliteStore {
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<'_, Settled> {
         self.write(WhenAlone::Apply, move |book| book.settle(&settlement))
+    }
+
+    fn settle_unattended(&self, settlement: Settlement, told: Told) -> Option<(Settlement, Told)> {
+        let Some(place) = self.writer.as_ref().and_then(Giver::place) else {
+            return Some((settlement, told));
+        };
+        let work = move |book: &mut Book<'_>| book.settle(&settlement);
+        let (reply, abandoned) = (Reply::Tell(told), self.abandoned.clone());
+        let when_alone = WhenAlone::Apply;
+        let job = Box::new(Call { work, when_alone, reply, abandoned, kept: None });
+        if let Err(job) = place.put(job) {
+            job.answer(Some(closed()));
+        }
+        None
     }
 
     fn turn_over(

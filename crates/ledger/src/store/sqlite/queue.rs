@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{job::Job, stopwatch::Stopwatch};
 
@@ -31,6 +31,12 @@ pub(super) fn queue() -> (Giver, Taker) {
 
 /// The callers' end. Dropped, nothing more comes, and the writer ends when he has done what is in it.
 pub(super) struct Giver(Arc<Shared>);
+
+/// A place in the queue. Dropped, it is free again.
+pub(super) struct Place<'a> {
+    shared: &'a Shared,
+    permit: SemaphorePermit<'a>,
+}
 
 /// Wakes the writer, and gives him nothing.
 #[derive(Clone)]
@@ -84,15 +90,20 @@ impl Giver {
     /// Dropped before it is done, nothing was handed over.
     pub(super) async fn push(&self, job: Box<dyn Job>) -> Result<(), Closed> {
         self.0.places.acquire().await.map_err(|_| Closed)?.forget();
-        let mut state = self.0.lock();
-        if state.is_closed {
-            return Err(Closed);
-        }
-        state.jobs.push_back(job);
-        if state.jobs.len() >= state.enough {
-            self.0.ring(state);
-        }
-        Ok(())
+        self.0.put(job).map_err(|_| Closed)
+    }
+
+    /// A place for one job, if there is one.
+    pub(super) fn place(&self) -> Option<Place<'_>> {
+        self.0.places.try_acquire().ok().map(|permit| Place { shared: &self.0, permit })
+    }
+}
+
+impl Place<'_> {
+    /// Hands `job` over; it comes back if the writer has ended.
+    pub(super) fn put(self, job: Box<dyn Job>) -> Result<(), Box<dyn Job>> {
+        self.permit.forget();
+        self.shared.put(job)
     }
 }
 
@@ -175,6 +186,19 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes `job` into a place that was had for it; gives it back if the writer has ended.
+    fn put(&self, job: Box<dyn Job>) -> Result<(), Box<dyn Job>> {
+        let mut state = self.lock();
+        if state.is_closed {
+            return Err(job);
+        }
+        state.jobs.push_back(job);
+        if state.jobs.len() >= state.enough {
+            self.ring(state);
+        }
+        Ok(())
+    }
+
     fn ring(&self, mut state: MutexGuard<'_, State>) {
         state.enough = NEVER;
         drop(state);
@@ -198,5 +222,105 @@ impl fmt::Debug for Bell {
 impl fmt::Debug for Taker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Taker").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::{
+        LedgerError,
+        store::sqlite::{book::Book, fault::Fault},
+    };
+
+    struct Nothing;
+
+    impl Job for Nothing {
+        fn is_moot(&self) -> bool {
+            false
+        }
+
+        fn run(&mut self, _: &mut Book<'_>) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn answer(self: Box<Self>, _: Option<LedgerError>) {}
+
+        fn withdraw(self: Box<Self>, _: LedgerError) {}
+    }
+
+    fn push(giver: &Giver) -> Option<Result<(), Closed>> {
+        giver.push(Box::new(Nothing)).now_or_never()
+    }
+
+    /// What is gathered without waiting at all.
+    fn gathered(taker: &Taker, enough: usize) -> (Gathered, usize) {
+        let mut batch = Vec::new();
+        let gathered = taker.gather(&mut batch, enough, Stopwatch::start(), Duration::ZERO);
+        (gathered, batch.len())
+    }
+
+    #[test]
+    fn what_is_there_is_taken_up_to_a_transaction_and_makes_room() {
+        let (giver, taker) = queue();
+        for _ in 0..PLACES {
+            assert_eq!(push(&giver), Some(Ok(())));
+        }
+        assert_eq!(push(&giver), None, "it waits for a place");
+        assert!(giver.place().is_none());
+        assert_eq!(gathered(&taker, 1), (Gathered::Enough, MOST));
+        assert!(giver.place().is_some());
+        let mut batch = Vec::new();
+        taker.drain(&mut batch);
+        taker.drain(&mut batch);
+        assert_eq!(batch.len(), MOST, "no more than a transaction holds");
+    }
+
+    #[test]
+    fn fewer_than_enough_are_taken_once_the_time_is_over_or_the_bell_rings() {
+        let (giver, taker) = queue();
+        push(&giver);
+        assert_eq!(gathered(&taker, 2), (Gathered::Late, 1));
+        push(&giver);
+        giver.bell().ring();
+        let mut batch = Vec::new();
+        let began = Stopwatch::start();
+        let in_an_hour = taker.gather(&mut batch, 2, began, Duration::from_secs(3_600));
+        assert_eq!((in_an_hour, batch.len()), (Gathered::Enough, 1));
+        giver.bell().ring();
+        assert_eq!(gathered(&taker, 1), (Gathered::Enough, 0), "there may be rows to give back");
+    }
+
+    #[test]
+    fn the_writer_is_woken_by_the_last_of_as_many_as_it_waits_for() {
+        let (giver, taker) = queue();
+        push(&giver);
+        let writer = std::thread::spawn(move || {
+            let mut batch = Vec::new();
+            let began = Stopwatch::start();
+            let gathered = taker.gather(&mut batch, 3, began, Duration::from_secs(3_600));
+            (gathered, batch.len())
+        });
+        push(&giver);
+        push(&giver);
+        assert_eq!(writer.join().unwrap(), (Gathered::Enough, 3));
+    }
+
+    #[test]
+    fn what_was_handed_over_is_done_before_the_end_and_nothing_is_taken_after_it() {
+        let (giver, taker) = queue();
+        push(&giver);
+        drop(giver);
+        assert_eq!(gathered(&taker, 8), (Gathered::Enough, 1), "nobody else will come");
+        assert_eq!(gathered(&taker, 1), (Gathered::Closed, 0));
+
+        let (giver, taker) = queue();
+        let place = giver.place().unwrap();
+        drop(taker);
+        assert_eq!(push(&giver), Some(Err(Closed)));
+        assert!(place.put(Box::new(Nothing)).is_err());
+        giver.bell().ring();
     }
 }

@@ -1,8 +1,9 @@
 //! The totals as the writer knows them: read once, changed in memory, written once per transaction.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use chrono::NaiveDate;
+use foldhash::HashMap;
 use rusqlite::{Connection, params};
 
 use super::{

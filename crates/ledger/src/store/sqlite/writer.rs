@@ -240,9 +240,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        Ask, Durability, LedgerRules, Limit, Period, Reservation, Reserving,
+        Ask, Charge, Durability, LedgerRules, Limit, Outcome, Period, Reservation, Reserving,
+        Settled, Settlement,
         store::sqlite::{
-            job::{Call, Delivery, WhenAlone},
+            job::{Call, Delivery, Reply, WhenAlone},
             queue::queue,
         },
     };
@@ -287,7 +288,7 @@ mod tests {
             let call = Call {
                 work: move |book: &mut Book<'_>| book.reserve(&asked),
                 when_alone: WhenAlone::Skip,
-                reply,
+                reply: Reply::To(reply),
                 abandoned: self.abandoned.clone(),
                 kept: None,
             };
@@ -307,6 +308,34 @@ mod tests {
         // Exactly what is left if nothing of the 700 stays behind.
         let answer = desk.reserve(&[900]).remove(0).unwrap();
         assert!(matches!(answer, Reserving::Granted(..)), "{answer:?}");
+    }
+
+    #[test]
+    fn whoever_settles_unattended_is_told_that_the_disk_does_not_have_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut desk = Desk::open(&folder.path().join("ledger.db"), 1_000);
+        let Ok(Reserving::Granted(row, _)) = desk.reserve(&[100]).remove(0) else { panic!() };
+        let heard = |desk: &mut Desk| {
+            let (told, hears) = std::sync::mpsc::channel();
+            let told = move |settled: Result<Settled, LedgerError>| told.send(settled).unwrap();
+            let now = chrono::DateTime::UNIX_EPOCH;
+            let (charge, outcome) = (Charge::Tokens(70), Outcome::Answered);
+            let settlement =
+                Settlement { id: row.id, charge, outcome, usage: None, note: None, now };
+            let call = Call {
+                work: move |book: &mut Book<'_>| book.settle(&settlement),
+                when_alone: WhenAlone::Apply,
+                reply: Reply::Tell(Box::new(told)),
+                abandoned: desk.abandoned.clone(),
+                kept: None,
+            };
+            desk.writer.write(&mut vec![Box::new(call) as Box<dyn Job>]);
+            hears.try_recv().unwrap()
+        };
+        desk.writer.log.break_disk();
+        assert_eq!(heard(&mut desk).unwrap_err().kind(), crate::ErrorKind::Store);
+        // As for everybody: it may have been written, and the same again changes nothing.
+        assert_eq!(heard(&mut desk).unwrap().charged.tokens, 70);
     }
 
     #[test]
