@@ -96,7 +96,8 @@ impl Snapshot {
         }
         registry.register("upstream_refused", "Requests that the provider refused", refused);
         let tokens = Family::<ByModel, Counter>::default();
-        for (model, of_it) in &counters.models {
+        // Nobody can fill the page with names that no model has.
+        for (model, of_it) in counters.models.iter().filter(|(_, of_it)| of_it.served > 0) {
             for (kind, value) in [("input", of_it.input_tokens), ("output", of_it.output_tokens)] {
                 tokens.get_or_create(&ByModel { model: model.clone(), kind }).inc_by(value);
             }
@@ -123,4 +124,26 @@ impl Snapshot {
 
 fn set(gauge: &Gauge, value: u64) {
     gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+}
+
+#[cfg(test)]
+mod tests {
+    use keywheel::ModelCounters;
+
+    use super::*;
+
+    #[test]
+    fn models_that_never_answered_are_not_named() {
+        let mut snapshot = Snapshot::default();
+        let mut model = |name: &str, served, input_tokens| {
+            let mut counters = ModelCounters::default();
+            (counters.served, counters.input_tokens) = (served, input_tokens);
+            snapshot.counters.models.insert(name.to_owned(), counters);
+        };
+        model("gemini-3.6-flash", 1, 8);
+        model("made-up", 0, 0);
+        let text = super::super::Metrics::new().text(&snapshot);
+        assert!(text.contains("keywheel_tokens_total{model=\"gemini-3.6-flash\",kind=\"input\"} 8"));
+        assert!(!text.contains("made-up"), "{text}");
+    }
 }

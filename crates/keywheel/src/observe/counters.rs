@@ -12,7 +12,8 @@ use std::{
 use keywheel_core::{Cause, Usage};
 use serde::Serialize;
 
-/// More models than anybody uses; what is asked of others is counted in the sums only.
+/// More models than anybody uses; what is asked of others is counted in the sums only. A model that answers takes the
+/// place of one that never did: those may be names that somebody made up.
 const MOST_MODELS: usize = 1_000;
 
 /// What a client and its clones have done since it was built: see [`Gemini::counters`](crate::Gemini::counters).
@@ -49,7 +50,7 @@ pub struct Counters {
     pub output_tokens: u64,
     /// Vectors that came from the embedding cache, or were there already when a call was resumed, and cost no request.
     pub cache_hits: u64,
-    /// The same by model.
+    /// The same by model, for 1,000 at most. Only those that have answered are sure of their place.
     pub models: BTreeMap<String, ModelCounters>,
 }
 
@@ -81,7 +82,7 @@ pub(crate) struct Counting {
     waited_ms: AtomicU64,
     cache_hits: AtomicU64,
     sums: OfModel,
-    models: Mutex<HashMap<Arc<str>, Arc<OfModel>>>,
+    models: Mutex<HashMap<Arc<str>, OfModel>>,
 }
 
 #[derive(Debug, Default)]
@@ -163,8 +164,8 @@ impl Counting {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         let refused = Cause::ALL.iter().zip(&self.refused);
         let refused = refused.map(|(cause, count)| (cause.as_str(), read(count)));
-        let models = self.models.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let models = models.iter().map(|(model, counts)| {
+        let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_model = models.iter().map(|(model, counts)| {
             let counters = ModelCounters {
                 attempts: read(&counts.attempts),
                 served: read(&counts.served),
@@ -174,6 +175,8 @@ impl Counting {
             };
             (model.as_ref().to_owned(), counters)
         });
+        let by_model = by_model.collect();
+        drop(models);
         Counters {
             calls: read(&self.calls),
             attempts: read(&self.sums.attempts),
@@ -188,7 +191,7 @@ impl Counting {
             input_tokens: read(&self.sums.input_tokens),
             output_tokens: read(&self.sums.output_tokens),
             cache_hits: read(&self.cache_hits),
-            models: models.collect(),
+            models: by_model,
         }
     }
 
@@ -198,16 +201,19 @@ impl Counting {
         }
         which(&self.sums).fetch_add(by, Relaxed);
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = models.get(model).cloned();
-        let counts = known.or_else(|| {
-            let counts = Arc::new(OfModel::default());
-            let fits = models.len() < MOST_MODELS;
-            fits.then(|| Arc::clone(models.entry(Arc::clone(model)).or_insert(counts)))
-        });
-        drop(models);
-        if let Some(counts) = counts {
-            which(&counts).fetch_add(by, Relaxed);
+        if let Some(counts) = models.get(model) {
+            which(counts).fetch_add(by, Relaxed);
+            return;
         }
+        if models.len() >= MOST_MODELS {
+            let never_served = |counts: &OfModel| counts.served.load(Relaxed) == 0;
+            let Some(idle) = models.iter().find(|(_, counts)| never_served(counts)) else { return };
+            let idle = Arc::clone(idle.0);
+            models.remove(&idle);
+        }
+        let counts = OfModel::default();
+        which(&counts).fetch_add(by, Relaxed);
+        models.insert(Arc::clone(model), counts);
     }
 }
 
@@ -240,7 +246,14 @@ mod tests {
         for number in 0..3_000 {
             counting.attempted(&format!("m{number}").into());
         }
+        let real: Arc<str> = "gemini-3.6-flash".into();
+        counting.attempted(&real);
+        counting.served(&real, &Usage { input: 8, ..Usage::default() });
+        for number in 0..3_000 {
+            counting.attempted(&format!("other{number}").into());
+        }
         let counters = counting.snapshot();
-        assert_eq!((counters.attempts, counters.models.len()), (3_000, MOST_MODELS));
+        assert_eq!((counters.attempts, counters.models.len()), (6_001, MOST_MODELS));
+        assert_eq!(counters.models[&*real].input_tokens, 8, "it came late, and stays");
     }
 }

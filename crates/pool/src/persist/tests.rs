@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::{
     file::{Fault, parse},
-    format::KeyEntry,
+    format::{Counts, DayEntry, KeyEntry},
     *,
 };
 
@@ -391,6 +391,33 @@ fn keys_of_others_are_kept_for_thirty_days_after_they_were_last_seen() {
     assert_eq!(file.keys.len(), 1, "it was seen on day 31");
     tidy::prune(&mut file, &nobody, days(62));
     assert!(file.keys.is_empty() && file.buckets.is_empty() && file.projects.is_empty());
+}
+
+#[test]
+fn models_that_somebody_made_up_do_not_fill_the_file() {
+    let used = |requests| {
+        let counts = Counts { requests, ..Counts::default() };
+        let mut day = DayEntry { date: "2026-11-30".parse().unwrap(), ..DayEntry::default() };
+        day.by.entry("writer").add(&counts);
+        BucketEntry { day: Some(Box::new(day)), ..BucketEntry::default() }
+    };
+    let mut file = parse(EXAMPLE.as_bytes()).unwrap();
+    let known: Vec<_> = file.buckets.keys().cloned().collect();
+    let real = BucketKey::new("mine", "gemini-3.6-flash");
+    file.buckets.insert(real.clone(), used(3));
+    for number in 0..1_200 {
+        for project in ["mine", "theirs"] {
+            let made_up = BucketKey::new(project, &format!("made-up-{number}"));
+            file.buckets.insert(made_up, used(1));
+        }
+    }
+    let now_ms = At::parse("2026-11-30T07:12:03Z").unwrap().ms();
+    tidy::prune(&mut file, &BTreeSet::new(), now_ms);
+    for key in known.iter().chain([&real]) {
+        assert!(file.buckets.contains_key(key), "{key:?} is no name that was made up");
+    }
+    let made_up = file.buckets.keys().filter(|key| key.model().starts_with("made-up"));
+    assert_eq!(made_up.count(), 2 * (256 - 1), "all but the one that was used more");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Housekeeping of the file: what is absurd, what is over, who is gone, what readers want to see.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use chrono::NaiveDate;
 use keywheel_core::{Cause, Fingerprint, QuotaDay, clock::from_unix_ms};
@@ -23,6 +23,8 @@ const MINUTE_KEPT_MS: i64 = 90_000;
 const COOLDOWN_KEPT_MS: i64 = 2 * DAY_MS;
 /// How long keys that nobody has, and buckets that nobody uses, are kept.
 const KEPT_MS: i64 = 30 * DAY_MS;
+/// How many models are kept of which nothing is known but how often they were asked for: whoever asks can make names up.
+const MOST_MODELS: usize = 256;
 
 /// The latest days that can have begun by any clock that may be right.
 struct LatestDays {
@@ -122,7 +124,7 @@ pub(crate) fn make_sane_again(file: &mut StateFile, waits: &Waits, now_ms: i64) 
 }
 
 /// Drops what is over: minutes, old cooldowns, keys that nobody has had for 30 days, buckets in
-/// which nothing has happened for as long. `known` are the keys of this process: they are stamped
+/// which nothing has happened for as long, models of which there are too many. `known` are the keys of this process: they are stamped
 /// as seen now.
 pub(crate) fn prune(file: &mut StateFile, known: &BTreeSet<Fingerprint>, now_ms: i64) {
     let oldest = At(now_ms.saturating_sub(KEPT_MS));
@@ -138,6 +140,7 @@ pub(crate) fn prune(file: &mut StateFile, known: &BTreeSet<Fingerprint>, now_ms:
         prune_minute(bucket, now_ms);
         last_event(bucket) >= oldest
     });
+    prune_models(file);
     let in_use: BTreeSet<&str> = file.keys.values().map(|entry| &*entry.project).collect();
     file.projects.retain(|project, entry| {
         prune_cooldowns(&mut entry.cooldowns, now_ms);
@@ -224,6 +227,57 @@ fn bound_quarantine(quarantine: Option<&mut Quarantine>, latest: At, now_ms: i64
     }
     let latest_check = At(now_ms.saturating_add(DAY_MS));
     quarantine.next_check_at = quarantine.next_check_at.map(|at| at.min(latest_check));
+}
+
+/// Of the models of which only counts are known, keeps those that were used last and most.
+fn prune_models(file: &mut StateFile) {
+    // There are no more models than buckets.
+    if file.buckets.len() <= MOST_MODELS {
+        return;
+    }
+    let mut models: HashMap<&str, Worth> = HashMap::new();
+    for (key, bucket) in &file.buckets {
+        models.entry(key.model()).or_default().add(bucket);
+    }
+    let plain = models.into_iter().filter(|(_, worth)| !worth.has_news);
+    let mut plain: Vec<_> = plain.map(|(model, it)| (it.date, it.requests, model)).collect();
+    if plain.len() <= MOST_MODELS {
+        return;
+    }
+    plain.sort_unstable_by(|a, b| b.cmp(a));
+    let dropped: HashSet<Box<str>> =
+        plain.split_off(MOST_MODELS).into_iter().map(|(.., model)| model.into()).collect();
+    file.buckets.retain(|key, _| !dropped.contains(key.model()));
+}
+
+/// What would be lost with a model.
+#[derive(Debug, Default)]
+struct Worth {
+    /// Something that counting cannot bring back.
+    has_news: bool,
+    /// The last day on which it was used, and how often.
+    date: Option<NaiveDate>,
+    requests: u64,
+}
+
+impl Worth {
+    fn add(&mut self, bucket: &BucketEntry) {
+        self.has_news |= bucket.generation > 0
+            || bucket.cleared_at.is_some()
+            || bucket.boundary.is_some()
+            || !bucket.cooldowns.is_empty()
+            || !bucket.limits.is_empty()
+            || bucket.days().any(|day| day.explored)
+            || bucket.extra.iter().next().is_some();
+        let Some(day) = bucket.days().next() else { return };
+        if Some(day.date) > self.date {
+            (self.date, self.requests) = (Some(day.date), 0);
+        }
+        if Some(day.date) == self.date {
+            let used = day.by.iter().map(|(_, counts)| counts.requests);
+            self.requests = used.fold(self.requests, u64::saturating_add);
+        }
+    }
 }
 
 fn prune_cooldowns(cooldowns: &mut Cooldowns, now_ms: i64) {
