@@ -431,6 +431,10 @@ impl GeminiBuilder {
         let purse = self.ledger.open(&clock).await?;
         #[cfg(not(feature = "ledger"))]
         let purse = crate::charging::Purse;
+        let embed_cache = match self.embed_cache {
+            Some(config) => Some(EmbedCache::open(config, &clock).await?),
+            None => None,
+        };
         let gemini = Gemini::from_inner(Inner {
             turns: Arc::new(TurnBook::open(pool.state_file(), Arc::clone(&clock))),
             owners: Owners::open(pool.state_file(), Arc::clone(&clock)),
@@ -447,7 +451,7 @@ impl GeminiBuilder {
             on_exhausted: self.on_exhausted,
             key_notes,
             key_sources,
-            embed_cache: self.embed_cache.map(|config| EmbedCache::new(config, Arc::clone(&clock))),
+            embed_cache,
             purse,
             keys_from: KeysFrom::new(place, keys),
             pool,

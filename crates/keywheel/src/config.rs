@@ -3,6 +3,7 @@
 //! Every fault is listed at once, each with its line and column. No fault repeats a value: any of them may be a key
 //! that somebody put in the wrong place.
 
+mod embed_cache;
 mod file;
 mod keys;
 mod ledger;

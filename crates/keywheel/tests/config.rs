@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "test helpers; a panic is the failure")]
 
 mod common;
+#[path = "config/embed_cache.rs"]
+mod embed_cache;
 #[path = "config/example.rs"]
 mod example;
 
@@ -17,7 +19,8 @@ use chrono::{DateTime, Utc};
 use common::{MODEL, NOON, at, bodies, key};
 use keywheel::{
     ConfigErrors, Error, Gemini, GeminiBuilder, GenerateRequest, KeyLoader, Limits, ManualClock,
-    OpenAiApi, RetryConfig, Selection, StateLocation, Timeouts,
+    ModelFacts, OpenAiApi, RetryConfig, Selection, StateLocation, Timeouts,
+    embed_cache::EmbedCacheConfig,
 };
 use keywheel_provider::testing::{Script, Scripted};
 use serde_json::json;
@@ -111,7 +114,7 @@ type Set = fn(GeminiBuilder) -> GeminiBuilder;
 /// What the file says is what the builder would have been told.
 #[test]
 fn every_setting_reaches_the_builder() {
-    let cases: [(&str, Set); 30] = [
+    let cases: [(&str, Set); 33] = [
         ("", |it| it),
         ("base_url = 'https://x.invalid/v1'", |it| it.base_url("https://x.invalid/v1")),
         ("api_version = 'v1alpha'", |it| it.api_version("v1alpha")),
@@ -157,6 +160,14 @@ fn every_setting_reaches_the_builder() {
         }),
         ("[retry]\nbudget_reserve = 7\nbreaker_after = 0", |it| {
             it.retry(RetryConfig { budget_reserve: 7, breaker_after: 0, ..RetryConfig::default() })
+        }),
+        ("[model_facts.'models/gemma-3']\ninput_token_limit = 9\noutput_token_limit = 0x7", |it| {
+            let (input_token_limit, output_token_limit) = (Some(9), Some(7));
+            it.model_facts("gemma-3", ModelFacts { input_token_limit, output_token_limit })
+        }),
+        ("[embed_cache]", |it| it.embed_cache(EmbedCacheConfig::default())),
+        ("embed_cache.max_bytes = 1_000", |it| {
+            it.embed_cache(EmbedCacheConfig::default().with_max_bytes(1_000))
         }),
         ("fallback = ['b', 'models/c']", |it| it.fallback(["b", "c"])),
         ("fallback_after = '0s'", |it| it.fallback_after(secs(0))),
@@ -409,6 +420,13 @@ fn every_fault_has_its_line_and_column() {
         ("[limits.'*']\nrpm = 0", "2:7: limits.*.rpm: must be a whole number from 1 on, without quotes".into()),
         ("[limits.'a*b']\nrpm = 1", "1:9: limits.a*b: must be a model, a beginning such as \"gemini-3.5-*\", or \"*\"".into()),
         ("[limits.gemini-3.5-flash]\nrpm = 1", "1:9: limits.gemini-3: a model's name with a dot needs quotes: [limits.\"<model>\"]".into()),
+        ("[model_facts.'a b']\n", "1:14: model_facts.(a name): must be the name of a model".into()),
+        ("[model_facts.gemini-3.5-flash]\n", "1:14: model_facts.gemini-3: a model's name with a dot needs quotes: [model_facts.\"<model>\"]".into()),
+        ("[model_facts.a]\noutput_token_limit = 0", "2:22: model_facts.a.output_token_limit: must be a whole number from 1 on, without quotes".into()),
+        ("[embed_cache]\nmax_bytes = 0", "2:13: embed_cache.max_bytes: must be a whole number from 1 on, without quotes".into()),
+        ("[embed_cache]\nfile = ''", "2:8: embed_cache.file: must not be empty".into()),
+        ("[embed_cache]\nfile_max_bytes = 5", "2:18: embed_cache.file_max_bytes: needs a `file`".into()),
+        ("[embed_cache]\nmax_byte = 5", "2:1: embed_cache.max_byte: is not a setting; did you mean \"max_bytes\"?".into()),
         ("[reset]\nbilling = 'weekly'", "2:11: reset.billing: must be \"pacific_midnight\", \"hourly\", \"daily 00:00 UTC\", \"fixed 60s\" or \"rolling 24h\"".into()),
         ("[reset]\ntool = 'daily 00:00 Mars'", "2:8: reset.tool: its zone must be such as UTC or America/Los_Angeles".into()),
         // Keys.
@@ -529,6 +547,9 @@ async fn no_key_of_the_file_is_ever_repeated() {
             format!("[limits.'{secret}']\nrpm = 0\n[reset]\ntool = '{secret}'"),
             format!(
                 "selection = '{secret}'\ndeadline = '{secret}'\nbase_url = 'https://{secret}@x.invalid'"
+            ),
+            format!(
+                "[model_facts.'{secret}']\n{secret} = 0\n[embed_cache]\nmax_bytes = '{secret}'"
             ),
             format!("base_url = 'https://x.invalid/?key={secret}'\napi_version = '/{secret}'"),
             format!("state = '{secret}'\nexploration = '{secret}'\n[{secret}]"),

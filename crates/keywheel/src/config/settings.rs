@@ -8,12 +8,13 @@ use keywheel_settings::{
 };
 
 use super::{
+    embed_cache::embed_cache,
     keys::{Keys, PREFIX, keys, variable_name},
     ledger::ledger,
     read::Source,
     words::{self, RESET, Reset},
 };
-use crate::{GeminiBuilder, RetryConfig};
+use crate::{GeminiBuilder, ModelFacts, RetryConfig};
 
 /// The settings of the whole file, which are in no section.
 pub(super) const WHOLE: [&str; 14] = [
@@ -52,6 +53,12 @@ pub(super) fn client(at: &mut Section<'_>, mut source: Source) -> Read {
         to = to.watch_keys(interval);
     }
     to = sections(at, to);
+    if let Some(section) = at.table("model_facts") {
+        to = model_facts(section, to);
+    }
+    if let Some(section) = at.table("embed_cache") {
+        to = embed_cache(section, &source, to);
+    }
     Read { client: to, holds_keys: keys.in_the_file }
 }
 
@@ -190,9 +197,7 @@ fn behaviour(at: &mut Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
 /// `[limits."<model>"]`: the names inside are the user's.
 fn limits(at: Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
     for (model, mut section) in at.named("model") {
-        if section.has_tables() {
-            // [limits.gemini-3.5-flash] is, in TOML, a section `5-flash` in a section `gemini-3`.
-            section.own_fault("a model's name with a dot needs quotes: [limits.\"<model>\"]");
+        if is_cut_at_a_dot(&section, "limits") {
             continue;
         }
         if model.is_empty() || model.strip_suffix('*').unwrap_or(&model).contains('*') {
@@ -208,6 +213,34 @@ fn limits(at: Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
         to = to.limits(&model, limits);
     }
     to
+}
+
+/// `[model_facts."<model>"]`: the names inside are the user's.
+fn model_facts(at: Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
+    for (name, mut section) in at.named("model") {
+        if is_cut_at_a_dot(&section, "model_facts") {
+            continue;
+        }
+        if let Err(fault) = model(&name) {
+            section.own_fault(&fault);
+        }
+        let facts = ModelFacts {
+            input_token_limit: section.number("input_token_limit", 1),
+            output_token_limit: section.number("output_token_limit", 1),
+        };
+        section.end();
+        to = to.model_facts(name, facts);
+    }
+    to
+}
+
+/// [limits.gemini-3.5-flash] is, in TOML, a section `5-flash` in a section `gemini-3`. Noted as a fault.
+fn is_cut_at_a_dot(section: &Section<'_>, of: &str) -> bool {
+    let is_cut = section.has_tables();
+    if is_cut {
+        section.own_fault(&format!("a model's name with a dot needs quotes: [{of}.\"<model>\"]"));
+    }
+    is_cut
 }
 
 fn resets(mut at: Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {

@@ -17,6 +17,8 @@ mod flight;
 mod key;
 mod store;
 
+#[cfg(feature = "embed-cache-disk")]
+use std::{fmt, path::PathBuf};
 use std::{
     sync::{
         Arc,
@@ -40,7 +42,10 @@ pub use self::{
     key::EmbedKey,
     store::{EmbedStore, StoreFault},
 };
-use crate::time::{from_now_ms, until};
+use crate::{
+    Error,
+    time::{from_now_ms, until},
+};
 
 /// An embedding.
 pub type Vector = Arc<[f32]>;
@@ -63,11 +68,19 @@ const STORE_PATIENCE: Duration = Duration::from_secs(2);
 pub struct EmbedCacheConfig {
     max_bytes: u64,
     store: Option<Arc<dyn EmbedStore>>,
+    /// The store is a file that is not open yet, and so large at most.
+    #[cfg(feature = "embed-cache-disk")]
+    file: Option<(PathBuf, u64)>,
 }
 
 impl Default for EmbedCacheConfig {
     fn default() -> Self {
-        Self { max_bytes: 64 << 20, store: None }
+        Self {
+            max_bytes: 64 << 20,
+            store: None,
+            #[cfg(feature = "embed-cache-disk")]
+            file: None,
+        }
     }
 }
 
@@ -82,6 +95,13 @@ impl EmbedCacheConfig {
     /// Where vectors are kept beside memory. Defaults to nowhere: a restart forgets them.
     pub fn with_store(mut self, store: Arc<dyn EmbedStore>) -> Self {
         self.store = Some(store);
+        self
+    }
+
+    /// With the file at `path` as the store, of `max_bytes` at most, which is opened with the client.
+    #[cfg(feature = "embed-cache-disk")]
+    pub(crate) fn with_file(mut self, path: PathBuf, max_bytes: u64) -> Self {
+        self.file = Some((path, max_bytes));
         self
     }
 }
@@ -131,7 +151,36 @@ pub(crate) struct Looked {
 }
 
 impl EmbedCache {
-    pub(crate) fn new(config: EmbedCacheConfig, clock: Arc<dyn Clock>) -> Self {
+    /// With the file open that `config` names, if it does.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    #[cfg(feature = "embed-cache-disk")]
+    pub(crate) async fn open(
+        mut config: EmbedCacheConfig,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, Error> {
+        if let Some((path, max_bytes)) = config.file.take() {
+            let fault = format!("embed_cache.file: {}", path.display());
+            let fault = |error: &dyn fmt::Display| Error::Setting(format!("{fault}: {error}"));
+            let its_clock = Arc::clone(clock);
+            let open = move || EmbedFile::open_with(path, max_bytes, its_clock);
+            // Disks block; the runtime's own threads are for other work.
+            let file = tokio::task::spawn_blocking(open).await.map_err(|error| fault(&error))?;
+            config = config.with_store(Arc::new(file.map_err(|error| fault(&error))?));
+        }
+        Ok(Self::new(config, Arc::clone(clock)))
+    }
+
+    #[cfg(not(feature = "embed-cache-disk"))]
+    pub(crate) async fn open(
+        config: EmbedCacheConfig,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, Error> {
+        Ok(Self::new(config, Arc::clone(clock)))
+    }
+
+    fn new(config: EmbedCacheConfig, clock: Arc<dyn Clock>) -> Self {
         let memory = Cache::builder()
             .max_capacity(config.max_bytes)
             .weigher(|_: &EmbedKey, vector: &Vector| {
