@@ -11,7 +11,7 @@ use futures_util::{
 };
 use http::{
     HeaderValue, Request, Uri,
-    header::{CONTENT_LENGTH, PROXY_AUTHORIZATION, USER_AGENT as USER_AGENT_HEADER},
+    header::{self, CONTENT_LENGTH, PROXY_AUTHORIZATION},
     uri::Scheme,
 };
 use http_body_util::{Either, Full, StreamBody};
@@ -66,8 +66,10 @@ impl Default for Timeouts {
 ///   one: it was never sent.
 /// - A body in a file is read piece by piece while it is sent, with its length said before.
 /// - Answers come as they are on the wire; no compression is asked for.
-/// - `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are respected, but never for loopback
-///   addresses: a gateway or simulator on this machine is not behind a proxy.
+/// - `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are respected, in capitals or not, but never for
+///   loopback addresses: a gateway or simulator on this machine is not behind a proxy. A proxy's URL begins with
+///   `http`, `https`, `socks5` or `socks4`, and may hold a user name and a password. Names are looked up by the
+///   proxy.
 ///
 /// Needs a tokio runtime with time and I/O enabled.
 #[derive(Debug, Clone)]
@@ -112,7 +114,7 @@ impl HttpTransport {
         let uri = usable(url).ok_or_else(|| {
             TransportError::new(TransportKind::Request, Sent::No, "the URL cannot be used")
         })?;
-        headers.entry(USER_AGENT_HEADER).or_insert(HeaderValue::from_static(USER_AGENT));
+        headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
         // A tunnel is asked for with the credentials; what goes through it is none of the proxy's business.
         if uri.scheme() == Some(&Scheme::HTTP)
             && let Some(proxy) = proxy_to(&uri, &self.proxies)
@@ -199,10 +201,7 @@ fn failure(error: impl Error + Send + Sync + 'static, connecting: bool) -> Trans
     } else {
         (TransportKind::Interrupted, Sent::Maybe, "the connection broke")
     };
-    let message = match causes(&error).last() {
-        Some(root) => format!("{what}: {root}"),
-        None => what.to_owned(),
-    };
+    let message = format!("{what}: {}", causes(&error).last().unwrap_or(&error));
     TransportError::new(kind, sent, message).with_source(error)
 }
 

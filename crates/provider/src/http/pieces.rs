@@ -2,7 +2,7 @@
 
 use std::{
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -73,7 +73,7 @@ where
                     );
                 }
                 Poll::Pending => {
-                    std::task::ready!(this.poll_limit(cx));
+                    ready!(this.poll_limit(cx));
                     this.body = None;
                     let late = timed_out("nothing more of the reply", this.idle);
                     return Poll::Ready(Some(Err(late)));
@@ -81,5 +81,83 @@ where
             }
         }
         Poll::Ready(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::{StreamExt as _, stream};
+    use http::HeaderMap;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::TransportKind;
+
+    const IDLE: Duration = Duration::from_secs(90);
+
+    type Given = mpsc::UnboundedSender<Frame<Bytes>>;
+
+    /// A body of the frames that are given to it.
+    fn body(idle: Duration) -> (Given, impl Stream<Item = Result<Bytes, TransportError>> + Unpin) {
+        let (give, mut frames) = mpsc::unbounded_channel();
+        let frames =
+            stream::poll_fn(move |cx| frames.poll_recv(cx).map(|f| f.map(Ok::<_, Infallible>)));
+        (give, Pieces::new(StreamBody::new(frames), idle))
+    }
+
+    fn data(text: &'static str) -> Frame<Bytes> {
+        Frame::data(text.into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_a_piece_runs_only_while_somebody_waits() {
+        let (give, mut pieces) = body(IDLE);
+        let mut came = within(&mut pieces, IDLE / 2).await;
+        assert!(came.is_none());
+        for _ in 0..3 {
+            // It has waited for this one half of its time, and nobody asks for the next for a long one.
+            give.send(data("piece")).unwrap();
+            assert_eq!(pieces.next().await.unwrap().unwrap(), "piece");
+            sleep(IDLE * 3).await;
+            came = within(&mut pieces, IDLE - Duration::from_millis(10)).await;
+            assert!(came.is_none(), "it counted the time of the reader");
+        }
+        let error = pieces.next().await.unwrap().unwrap_err();
+        assert_eq!(error.kind, TransportKind::Timeout);
+        assert!(pieces.next().await.is_none());
+        assert!(give.is_closed(), "the connection is kept, though nobody reads on");
+    }
+
+    /// What comes within `time`.
+    async fn within(
+        pieces: &mut (impl Stream<Item = Result<Bytes, TransportError>> + Unpin),
+        time: Duration,
+    ) -> Option<Result<Bytes, TransportError>> {
+        tokio::time::timeout(time, pieces.next()).await.ok().flatten()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trailers_are_no_piece_and_the_end_is_the_end() {
+        let (give, mut pieces) = body(IDLE);
+        give.send(data("all")).unwrap();
+        give.send(Frame::trailers(HeaderMap::new())).unwrap();
+        drop(give);
+        assert_eq!(pieces.next().await.unwrap().unwrap(), "all");
+        assert!(pieces.next().await.is_none());
+        assert!(pieces.next().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_beyond_all_time_is_none() {
+        let (give, mut pieces) = body(Duration::MAX);
+        for _ in 0..2 {
+            assert!(within(&mut pieces, IDLE).await.is_none());
+            give.send(data("piece")).unwrap();
+            assert_eq!(pieces.next().await.unwrap().unwrap(), "piece");
+        }
     }
 }

@@ -8,6 +8,9 @@ use tokio::{
     sync::mpsc,
 };
 
+mod proxies;
+mod reuse;
+
 use super::*;
 use crate::{
     Body,
@@ -98,6 +101,7 @@ async fn a_request_goes_out_once_with_the_key_in_its_header_only() {
     assert!(head.contains(concat!("\r\nuser-agent: keywheel/", env!("CARGO_PKG_VERSION"))));
     assert!(head.contains("\r\ncontent-type: application/json"));
     assert!(!head.contains("\r\naccept-encoding"), "bodies have to come as they are");
+    assert_eq!(head.lines().count(), 6, "host and content-length are the others: {head}");
     assert_eq!(drain(&mut received), 0, "sent again");
 }
 
@@ -336,11 +340,52 @@ async fn no_error_prints_the_url_or_the_key() {
     }
 }
 
+#[tokio::test]
+async fn a_caller_s_own_user_agent_is_kept() {
+    let (address, mut received) = says(OK).await;
+    let upstream = Upstream::new(&format!("http://{address}"), Arc::new(transport())).unwrap();
+    let call = Call::models().with_header(header::USER_AGENT, HeaderValue::from_static("theirs/1"));
+    upstream.call(&ApiKey::new(SECRET).unwrap(), &call).await.unwrap();
+    let head = received.recv().await.unwrap();
+    assert!(head.contains("\r\nuser-agent: theirs/1"), "{head}");
+    assert_eq!(head.matches("user-agent").count(), 1);
+}
+
+#[test]
+fn a_url_that_would_lead_elsewhere_than_it_says_is_not_used() {
+    for url in [
+        "https://generativelanguage.googleapis.com/v1beta/models?pageSize=9",
+        "http://10.0.0.1:8080",
+        "http://[::1]:80/",
+        "https://[::1]/",
+    ] {
+        assert!(usable(url.to_owned()).is_some(), "{url}");
+    }
+    for url in [
+        "https://example.com:99999/",
+        "https://example.com:/",
+        "https://example.com:8o/",
+        "https://user@example.com/",
+        "https://user:7@example.com:80/",
+        "https://:443/",
+        "https:///path",
+        "ftp://example.com/",
+        "//example.com/",
+        "/path",
+        "example.com:443",
+        "https://example.com/a b",
+        "",
+    ] {
+        assert!(usable(url.to_owned()).is_none(), "{url}");
+    }
+}
+
 #[test]
 fn loopback_addresses_are_known() {
     for (url, expected) in [
         ("http://127.0.0.1:1/", true),
         ("http://127.9.9.9/", true),
+        ("http://127.1/", true),
         ("http://localhost:8787/p", true),
         ("http://LOCALHOST/", true),
         ("http://sim.localhost/", true),
@@ -348,6 +393,7 @@ fn loopback_addresses_are_known() {
         ("http://localhost.example/", false),
         ("http://10.0.0.1/", false),
         ("http://127.0.0.1.example/", false),
+        ("http://[::2]/", false),
         ("https://generativelanguage.googleapis.com/", false),
     ] {
         assert_eq!(connector::is_loopback(&Uri::from_static(url)), expected, "{url}");
