@@ -194,6 +194,7 @@ impl Lease {
         let sent_ms = self.sent_ms;
         let mut guard = self.model.lock();
         let model = &mut *guard;
+        model.has_served = true;
         let bucket = &mut model.buckets[index as usize];
         let input = usage.input.saturating_add(usage.tool).min(MOST_TOKENS);
         // Zero is no count but the absence of one: the estimate stays.

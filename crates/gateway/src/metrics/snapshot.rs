@@ -143,7 +143,9 @@ mod tests {
         model("gemini-3.6-flash", 1, 8);
         model("made-up", 0, 0);
         let text = super::super::Metrics::new().text(&snapshot);
-        assert!(text.contains("keywheel_tokens_total{model=\"gemini-3.6-flash\",kind=\"input\"} 8"));
+        assert!(
+            text.contains("keywheel_tokens_total{model=\"gemini-3.6-flash\",kind=\"input\"} 8")
+        );
         assert!(!text.contains("made-up"), "{text}");
     }
 }

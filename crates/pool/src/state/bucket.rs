@@ -266,6 +266,14 @@ impl Bucket {
         }
     }
 
+    /// True if nothing is known of it but counts.
+    pub(crate) fn is_plain(&self) -> bool {
+        let was_cleared = self.generation > 0 || self.clears > 0;
+        let is_idle = self.in_flight == 0 && !self.dirty;
+        let knows = !self.cooldowns.is_empty() || self.learned.iter().next().is_some();
+        is_idle && !was_cleared && !knows && self.rare.is_none() && self.trouble.is_none()
+    }
+
     /// It could not serve when last looked at.
     pub(crate) fn has_stopped(&self) -> bool {
         self.place != Place::Ready

@@ -32,6 +32,9 @@ use keys::Project;
 use model::{Model, ModelPool, Rules};
 use table::{Roster, Table};
 
+/// More models than anybody uses.
+const MOST_MODELS: usize = 1_000;
+
 /// Everything the pool knows.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -96,8 +99,19 @@ impl State {
         self.models.get(name).map(|known| Arc::clone(&known))
     }
 
-    /// The model called `name`, made if need be.
+    /// The model called `name`, made if need be. Where there are very many, those go of which nothing is known: their
+    /// names may be made up.
     pub(crate) fn model(&self, name: &Arc<str>, now_ms: i64) -> Arc<ModelPool> {
+        if let Some(known) = self.known_model(name) {
+            return known;
+        }
+        if self.models.len() >= MOST_MODELS {
+            // Whoever holds one is about to use it.
+            self.models.retain(|_, model| {
+                let is_free = Arc::strong_count(model) == 1;
+                !(is_free && model.try_lock().is_some_and(|model| model.is_forgettable()))
+            });
+        }
         let entry = self.models.entry(Arc::clone(name));
         let made = || Arc::new(ModelPool::new(Arc::clone(name), &self.rules, now_ms));
         Arc::clone(&entry.or_insert_with(made))
@@ -204,5 +218,38 @@ impl NameHasher {
     fn mix(&mut self, word: u64) {
         let product = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ (product >> 32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keywheel_core::{ApiKey, Usage};
+
+    use super::*;
+    use crate::{Ask, KeySpec, MemoryState, Pool, StateLocation};
+
+    #[tokio::test]
+    async fn names_without_end_do_not_fill_the_memory_and_models_that_answer_stay() {
+        let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "KEY_1");
+        let state = StateLocation::Memory(MemoryState::new());
+        let pool = Pool::builder().keys([key]).state(state).build().unwrap();
+        let lease = |model: &str| {
+            let mut lease = pool.try_lease(&Ask::new(model)).unwrap();
+            lease.sent();
+            lease
+        };
+        lease("gemini-3.6-flash").served(&Usage::default());
+        let held = lease("held");
+        for number in 0..3_500 {
+            lease(&format!("made-up-{number}")).failed(&[]);
+            if number % 100 == 0 {
+                pool.flush().await.unwrap();
+            }
+        }
+        let state = &pool.core.state;
+        assert!(state.models.len() <= MOST_MODELS + 100, "{}", state.models.len());
+        assert!(state.known_model("gemini-3.6-flash").is_some(), "it has answered");
+        assert!(state.known_model("held").is_some(), "somebody uses it");
+        drop(held);
     }
 }

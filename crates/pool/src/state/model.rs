@@ -4,7 +4,7 @@ mod serve;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
 use super::{
@@ -48,6 +48,15 @@ impl ModelPool {
         Self { name, state }
     }
 
+    /// `None` while somebody has it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Model>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Model> {
         // A panic under this lock is a bug in this crate; refusing all later calls would not mend it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,6 +75,8 @@ pub(crate) struct Model {
     pub(crate) set: Limits,
     day: DaySpan,
     last_ms: i64,
+    /// It has answered, so that its name is nobody's invention.
+    pub(crate) has_served: bool,
     /// Buckets that the state file has to be told about.
     pub(crate) dirty: Vec<u32>,
     /// Buckets of which the state file was told last, and has not answered yet.
@@ -120,6 +131,7 @@ impl Model {
             set: crate::limits::set_by_user(&rules.limits, name),
             day: rules.strategies.day(now_ms),
             last_ms: now_ms,
+            has_served: false,
             dirty: Vec::new(),
             told: Vec::new(),
             line: Line::default(),
@@ -186,6 +198,12 @@ impl Model {
     /// The number of the bucket of the quota project called `name`, if it has one.
     pub(crate) fn find_bucket(&self, name: &str) -> Option<u32> {
         self.places.get(name).copied()
+    }
+
+    /// True if nothing would be lost with it but how often it was asked for in vain.
+    pub(crate) fn is_forgettable(&self) -> bool {
+        let is_at_rest = self.line.is_empty() && self.dirty.is_empty() && self.told.is_empty();
+        !self.has_served && is_at_rest && self.buckets.iter().all(Bucket::is_plain)
     }
 
     /// When the clock was last looked at.
