@@ -59,7 +59,7 @@ struct Explained {
 /// Explains one reply.
 ///
 /// # Errors
-/// It cannot be read, or there is nothing to read.
+/// It cannot be read, there is nothing to read, or it is no error.
 pub(crate) fn run(args: &Args) -> Result<Exit, Fault> {
     let input = read(args.file.as_deref())?;
     if input.trim_ascii().is_empty() {
@@ -67,6 +67,11 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Fault> {
         return Err(Fault::usage("there is no reply to explain").hint(hint));
     }
     let verdict = verdict(args, &input);
+    if tells_nothing(&verdict) && !is_an_error(&input, &verdict) {
+        let what = "this is no error reply: it has no status, and its words are none of any provider's errors";
+        let hint = "say what came with it, for example: keywheel explain --status 503 reply.txt";
+        return Err(Fault::usage(what).hint(hint));
+    }
     if args.json {
         output::json("explain", &Explained { verdict })?;
     } else {
@@ -91,6 +96,20 @@ fn verdict(args: &Args, input: &[u8]) -> Value {
     };
     args.add_to(&mut case);
     explain(&case, now)
+}
+
+/// True if the verdict is the one for what has neither a status nor words that are known.
+fn tells_nothing(verdict: &Value) -> bool {
+    let because = verdict["evidence"][0].as_str().unwrap_or_default();
+    because.starts_with("rule not_an_answer: no status")
+}
+
+/// True if the input has at least the form of an error: an object in which one is announced, or which has a message.
+fn is_an_error(input: &[u8], verdict: &Value) -> bool {
+    let Ok(body) = serde_json::from_slice::<Value>(input) else { return false };
+    let object = body.get(0).unwrap_or(&body);
+    let has_message = verdict["message"].as_str().is_some_and(|message| !message.is_empty());
+    object.is_object() && (has_message || object.get("error").is_some_and(|error| !error.is_null()))
 }
 
 impl Args {

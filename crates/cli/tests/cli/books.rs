@@ -3,7 +3,10 @@
 use std::{path::Path, time::Duration};
 
 use chrono::{DateTime, Utc};
-use keywheel::ledger::{Ask, Ledger, Limit, ManualClock, Period};
+use keywheel::{
+    Fingerprint,
+    ledger::{Ask, Ledger, Limit, ManualClock, Period},
+};
 use tokio::runtime::Runtime;
 
 use crate::common::{MODEL, Place, assert_form};
@@ -16,6 +19,8 @@ tokens_per_day = 1_000
 [projects.chat]
 calls_per_day = 50
 "#;
+
+const KEY: &str = "AQ.EXAMPLE-key-of-the-books";
 
 /// A ledger with two rows that are settled and one that is open, as of `now`.
 fn fill(path: &Path, now: DateTime<Utc>) {
@@ -36,7 +41,8 @@ fn fill(path: &Path, now: DateTime<Utc>) {
             let usage = keywheel::Usage::new(tokens / 2, tokens / 2);
             hold.settle(usage).await.unwrap();
         }
-        let open = ledger.reserve("triage", Ask::new(MODEL, 300)).await.unwrap();
+        let ask = Ask::new(MODEL, 300).key(Fingerprint::of(KEY));
+        let open = ledger.reserve("triage", ask).await.unwrap();
         drop(open.held().expect("it fits"));
     });
 }
@@ -79,7 +85,7 @@ fn usage_shows_limits_and_what_is_left_of_them() {
 
 #[test]
 fn rows_are_chosen_and_paged() {
-    let place = filled(now());
+    let place = filled(now()).with("GEMINI_API_KEY_7", KEY);
     let rows = place.run(&["ledger", "rows", "--json"]).ends(0).json("ledger rows");
     assert_eq!(rows["rows"].as_array().unwrap().len(), 3);
     assert_form("ledger-rows", &[&rows]);
@@ -92,6 +98,21 @@ fn rows_are_chosen_and_paged() {
     place.run(&["ledger", "rows", "--limit", "1"]).ends(0).complains("--after 1");
     place.run(&["ledger", "rows", "--state", "open"]).ends(2).complains("reserved, settled");
     place.run(&["ledger", "rows", "--key", "nonsense"]).ends(2).complains("fingerprint");
+}
+
+#[test]
+fn a_row_shows_what_its_key_is_called_where_that_is_known() {
+    let place = filled(now());
+    let fingerprint = Fingerprint::of(KEY).to_string();
+    let rows = place.run(&["ledger", "rows"]).ends(0).says(&fingerprint);
+    assert!(!rows.stdout.contains("GEMINI_API_KEY_7"));
+    let place = place.with("GEMINI_API_KEY_7", KEY);
+    let rows = place.run(&["ledger", "rows"]).ends(0).says("GEMINI_API_KEY_7");
+    assert!(!rows.stdout.contains(&fingerprint));
+    let rows = place.run(&["ledger", "rows", "--json"]).ends(0).json("ledger rows");
+    let labels: Vec<_> = [0, 1, 2].iter().map(|row| &rows["rows"][row]["key_label"]).collect();
+    assert_eq!(labels, [&().into(), &().into(), &serde_json::Value::from("GEMINI_API_KEY_7")]);
+    assert_eq!(rows["rows"][2]["key"], fingerprint);
 }
 
 #[test]

@@ -55,6 +55,23 @@ fn a_reply_that_repeats_a_key_is_explained_without_it() {
 }
 
 #[test]
+fn what_is_no_error_is_not_explained_as_one() {
+    let place = Place::new();
+    let answer = r#"{"candidates":[{"content":{"parts":[{"text":"hi"}]},"finishReason":"STOP"}]}"#;
+    for input in
+        [answer, r#"{"name":"keywheel","version":1}"#, "[]", "42", "{\"error\":null}", "hi"]
+    {
+        place.run_with(&["explain"], input).ends(2).complains("no error reply");
+        place.run_with(&["explain", "--json"], input).ends(2);
+    }
+    // Of what has the form of an error, or a status, there is something to say.
+    for error in [r#"{"error":{"message":"something new"}}"#, r#"[{"error":"x"}]"#] {
+        place.run_with(&["explain"], error).ends(0).says("server_error");
+    }
+    place.run_with(&["explain", "--status", "503"], "hi").ends(0).says("server_error");
+}
+
+#[test]
 fn nothing_is_no_reply_and_a_file_that_is_not_there_is_named() {
     let place = Place::new();
     place.run_with(&["explain"], " \n").ends(2).complains("no reply");
