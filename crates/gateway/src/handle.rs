@@ -7,10 +7,12 @@
 //! | its body, taken in and looked into | `inward` |
 //! | the budget, the queue, the provider | `outward` |
 //! | the answer, handed on; or one made here | `outward`, `degraded` |
+//! | a list of models, without those that the project may not use | `models` |
 //! | one line for the log, and the numbers | `record` |
 
 mod degraded;
 mod inward;
+mod models;
 mod outward;
 mod pages;
 mod record;
@@ -71,7 +73,7 @@ pub(crate) struct Asked {
 async fn api(
     app: &Arc<App>,
     now: &Arc<Current>,
-    head: Parts,
+    mut head: Parts,
     body: Incoming,
     peer: SocketAddr,
 ) -> Response<AnswerBody> {
@@ -82,6 +84,10 @@ async fn api(
     };
     let dialect = asked.route.dialect;
     let project = Arc::clone(&asked.project);
+    let is_list = models::is_for_some(&asked);
+    if is_list {
+        models::readable(&mut head.headers);
+    }
     let mut stage = app.stage.clone();
     let handing = tokio::select! {
         biased;
@@ -93,6 +99,12 @@ async fn api(
         }
     };
     match handing {
+        Ok(handing) if is_list => {
+            let listed = models::of(&project, handing.answer(app, now, &head, record)).await;
+            listed.unwrap_or_else(|refusal| {
+                respond::whole(refusal.response(dialect, app.clock.now()))
+            })
+        }
         Ok(handing) => handing.answer(app, now, &head, record),
         Err(refusal) => match degraded::answer(app, now, &refusal, &mut record) {
             Some(answer) => answer,

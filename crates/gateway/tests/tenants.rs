@@ -165,6 +165,33 @@ async fn a_model_that_is_not_allowed_is_refused_in_either_dialect() {
 }
 
 #[tokio::test]
+async fn a_list_of_models_has_those_that_the_project_may_use() {
+    let native = r#"{"models":[{"name":"models/m2","inputTokenLimit":9},{"name":"models/m9"}],"nextPageToken":"p"}"#;
+    let openai = r#"{"object":"list","data":[{"id":"models/m9"},{"id":"models/m2"},{"id":"m3"}]}"#;
+    let native_of_triage =
+        r#"{"models":[{"name":"models/m2","inputTokenLimit":9}],"nextPageToken":"p"}"#;
+    let openai_of_triage = r#"{"object":"list","data":[{"id":"models/m2"},{"id":"m3"}]}"#;
+    for (path, list, of_triage) in [
+        ("/v1beta/models?pageSize=2", native, native_of_triage),
+        ("/v1beta/openai/models", openai, openai_of_triage),
+    ] {
+        let upstream = Upstream::answering("application/json", list).await;
+        let setup = Setup::with_projects(r#"models = ["m2", "m3"]"#, "");
+        let served = setup.start_before(&upstream.url()).await;
+        let ask = async |token| {
+            let asked = served.client.get(served.url(path)).bearer_auth(token);
+            let answer = asked.header("accept-encoding", "gzip").send().await.unwrap();
+            assert_eq!(answer.status(), StatusCode::OK);
+            answer.text().await.unwrap()
+        };
+        let told: Value = serde_json::from_str(&ask(TRIAGE).await).unwrap();
+        assert_eq!(told, serde_json::from_str::<Value>(of_triage).unwrap());
+        assert!(upstream.requests()[0].contains("accept-encoding: identity"), "it is read here");
+        assert_eq!(ask(BATCH).await, list, "byte for byte for whoever may use all");
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_bounded_is_refused_to_a_budgeted_project_without_a_fixed_charge() {
     let upstream = Upstream::answering("application/json", r#"{"name":"operations/1"}"#).await;
     let budget = "tokens_per_day = 1000000";
