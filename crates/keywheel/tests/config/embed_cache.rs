@@ -25,10 +25,8 @@ async fn embeddings_are_kept_over_restarts_where_the_file_says() {
 #[tokio::test]
 async fn a_file_of_embeddings_that_cannot_be_opened_is_named_when_the_client_is_built() {
     let folder = Folder::new("[embed_cache]\nfile = 'keys.txt'");
-    folder.put(
-        "keys.txt",
-        "this is no database, and it is longer than the header of one would be.\n".repeat(20),
-    );
+    let keys = "AQ.EXAMPLE-key-of-somebody\n".repeat(90);
+    folder.put("keys.txt", &keys);
     let variables = [("GEMINI_API_KEY", key(1))];
     let variables = variables.each_ref().map(|(name, key)| (*name, key.expose()));
     let builder = folder.with(&variables).unwrap().state(StateLocation::None);
@@ -37,4 +35,5 @@ async fn a_file_of_embeddings_that_cannot_be_opened_is_named_when_the_client_is_
     let file = folder.0.path().join("keys.txt");
     let begin = format!("embed_cache.file: {}: ", file.display());
     assert!(matches!(&error, Error::Setting(fault) if fault.starts_with(&begin)), "{error}");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), keys, "it was written over");
 }
