@@ -235,10 +235,12 @@ fn push_quoted<const N: usize>(text: &mut String, parts: [&str; N]) {
 
 /// Sets it, with what is not of ASCII left out: names of models may be anything.
 fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    let value = HeaderValue::from_str(value).or_else(|_| {
+    let value = if value.is_ascii() {
+        HeaderValue::from_str(value)
+    } else {
         let is_kept = |c: &char| matches!(c, ' '..='~');
         HeaderValue::from_str(&value.chars().filter(is_kept).collect::<String>())
-    });
+    };
     if let Ok(value) = value {
         headers.insert(name, value);
     }
