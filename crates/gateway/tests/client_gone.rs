@@ -85,9 +85,17 @@ async fn a_client_gone_once_the_answer_is_whole_has_it() {
         assert!(String::from_utf8_lossy(&first).contains(last), "{first:?}");
         drop(reply);
         assert_eq!(served.balance().await, (5, 0), "what the answer says");
-        let metrics = served.client.get(served.url("/metrics")).send().await.unwrap();
-        let metrics = metrics.text().await.unwrap();
+        // The end is counted a moment after the ledger was told of it.
         let line = format!("project=\"default\",route=\"{route}\",outcome=\"ok\"}} 1");
+        let mut metrics = String::new();
+        for _ in 0..2_000 {
+            let page = served.client.get(served.url("/metrics")).send().await.unwrap();
+            metrics = page.text().await.unwrap();
+            if !metrics.contains("keywheel_requests_in_flight 1") {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
     }
 }
