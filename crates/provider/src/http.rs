@@ -58,8 +58,9 @@ impl Default for Timeouts {
     }
 }
 
-/// Sends each request exactly once over HTTP/1.1 or HTTP/2, with TLS by rustls and the system's roots.
+/// Sends each request exactly once over HTTP/1.1, with TLS by rustls and the system's roots.
 ///
+/// - A connection carries one request at a time, so one that is stuck, or that its server ends, concerns no other.
 /// - Redirects are not followed: a 3xx is handed back as the reply it is. Followed, it would take the key
 ///   along to another host.
 /// - Nothing is retried, except that a request which a reused connection had not taken yet is put on a new

@@ -78,7 +78,7 @@ impl Connector {
             .try_with_platform_verifier()?
             .with_no_client_auth();
         let proxy_tls = Arc::new(tls.clone());
-        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let route = Route { tcp, proxy_tls, proxies };
         Ok(Self(Arc::new(Inner { https: HttpsConnector::from((route, tls)), limit })))
     }
@@ -133,7 +133,7 @@ pub(super) fn is_loopback(uri: &Uri) -> bool {
 #[derive(Clone)]
 struct Route {
     tcp: HttpConnector,
-    /// For a proxy that is spoken to over TLS: as for others, but HTTP/1.1 it has to be.
+    /// For a proxy that is spoken to over TLS.
     proxy_tls: Arc<ClientConfig>,
     proxies: Arc<Matcher>,
 }
