@@ -14,7 +14,7 @@ use keywheel::{
 
 use super::{Asked, Form, Record, allowed, inward};
 use crate::{
-    admit::Asking,
+    admit::{Asking, Refused},
     auth, budget,
     gateway::{App, Current},
     headers, pinned,
@@ -96,10 +96,11 @@ pub(super) async fn ask(
     }
     let owner = pinned::owner(app, now, &asked, &sketch);
     let relay = set_up(app, relay, route, project, &sketch, model)?;
-    let relay = match &owner {
+    let mut relay = match &owner {
         Some(owner) => relay.owner(owner.as_str()),
         None => relay,
     };
+    record.is_called(relay.request_id().map(str::to_owned));
     let asking = Asking { project, model: model.unwrap_or_default(), queue: now.settings.queue };
     let passed = app
         .gate
@@ -107,6 +108,9 @@ pub(super) async fn ask(
         .await;
     let (relayed, pass) = passed.map_err(|refused| {
         let now = app.clock.now();
+        if let Refused::Ended(error) = &refused {
+            record.tried(error.attempts());
+        }
         refused.mark(&mut record.limits, now);
         let refusal = refused.refusal(project.name.as_str(), now);
         let refusal = match parts(app, route, project, &sketch, model) {

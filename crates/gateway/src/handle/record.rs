@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, request::Parts};
-use keywheel::{Error, ledger::AccountId};
+use keywheel::{Attempt, Error, ledger::AccountId};
 use tokio::time::Instant;
 
 use super::Form;
@@ -119,6 +119,14 @@ impl Record {
         self.key = key;
         self.model = model.unwrap_or_default().to_owned();
         self.attempts = attempts;
+    }
+
+    /// What was tried before it was given up.
+    pub(crate) fn tried(&mut self, attempts: &[Attempt]) {
+        self.attempts = attempts.len();
+        if let Some(Attempt { label, model, .. }) = attempts.last() {
+            (self.key, self.model) = (label.clone(), model.clone());
+        }
     }
 
     /// The name under which the ledger has it; without one it gets one of its own.

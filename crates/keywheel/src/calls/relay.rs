@@ -157,6 +157,32 @@ impl Relay {
         self.looked.sketch(&self.call).await
     }
 
+    /// Names the call, unless it has a name, and says it: by it the rows of the ledger can be found, whatever becomes of
+    /// the call. Clones that are made after this are the same call. `None` without a ledger.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use keywheel::{ApiKey, Gemini, KeySpec, StateLocation, raw::Call, testing::{Script, Scripted}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let script = Script::new();
+    /// # script.reply(Scripted::day_spent(20));
+    /// # let gemini = Gemini::builder()
+    /// #     .keys([KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1")])
+    /// #     .state(StateLocation::None)
+    /// #     .transport(Arc::new(script))
+    /// #     .build()
+    /// #     .await?;
+    /// let mut relay = gemini.relay(Call::get("models"));
+    /// assert_eq!(relay.request_id(), None); // this client has no ledger
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn request_id(&mut self) -> Option<&str> {
+        self.gemini.inner.purse.begin(&mut self.options.payer);
+        self.options.payer.request_id()
+    }
+
     /// Calls `tell` whenever an attempt goes out: it has its key, and the budget has let it through. For those who let
     /// calls through in an order, and need not wait for the answer of one to let the next one ask.
     ///
