@@ -200,6 +200,9 @@ fn refuse_as(
     mut record: Record,
     end: End,
 ) -> Response<AnswerBody> {
+    if refusal.reason == Reason::LedgerDown {
+        app.ledger_failure.note(app.clock.unix_ms());
+    }
     let mut answer = refusal.response(dialect, app.clock.now());
     record.answers(answer.status());
     record.mark(answer.headers_mut());

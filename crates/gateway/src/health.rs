@@ -3,6 +3,8 @@
 //! None of them asks the provider anything, let alone a model: a probe every few seconds would be a day's quota. None
 //! holds a secret or names a project.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use chrono::{DateTime, SecondsFormat, Utc};
 use keywheel::{
     PoolStatus,
@@ -60,14 +62,42 @@ impl Keys {
     }
 }
 
+/// When the ledger last kept a request from being sent, since it could not be written.
+#[derive(Debug, Default)]
+pub(crate) struct LedgerFailure(AtomicI64);
+
+impl LedgerFailure {
+    /// How long requests are not welcome after one. Nobody can tell whether it can be written but by writing, so then
+    /// one of them may try.
+    const LASTS_MS: i64 = 10_000;
+
+    pub(crate) fn note(&self, now_ms: i64) {
+        self.0.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// True if that was a moment ago.
+    pub(crate) fn is_recent(&self, now_ms: i64) -> bool {
+        let failed_ms = self.0.load(Ordering::Relaxed);
+        failed_ms != 0 && now_ms.saturating_sub(failed_ms) < Self::LASTS_MS
+    }
+}
+
 /// `/readyz`: why no request should be sent here; `None`: requests are welcome.
-pub(crate) async fn unready(phase: Phase, status: &PoolStatus, ledger: &Ledger) -> Option<String> {
+pub(crate) async fn unready(
+    phase: Phase,
+    status: &PoolStatus,
+    ledger: &Ledger,
+    is_failing: bool,
+) -> Option<String> {
     if phase != Phase::Serving {
         return Some("stopping".to_owned());
     }
     let keys = Keys::of(status);
     if keys.ready + keys.cooling == 0 {
         return Some("no key can be used; `keywheel check` says why".to_owned());
+    }
+    if is_failing {
+        return Some("the ledger could not be written a moment ago; the log says why".to_owned());
     }
     let read = ledger.usage_of_all().await;
     read.err().map(|error| format!("the ledger cannot be read: {error}"))
@@ -81,9 +111,11 @@ pub(crate) async fn report(
     phase: Phase,
     status: &PoolStatus,
     ledger: &Ledger,
+    is_failing: bool,
 ) -> Result<Value, LedgerError> {
     let keys = Keys::of(status);
     let word = match phase {
+        Phase::Serving if is_failing => "ledger_down",
         Phase::Serving if keys.ready + keys.cooling == 0 => "no_keys",
         Phase::Serving if keys.ready == 0 => "resting",
         Phase::Serving => "ok",
@@ -111,4 +143,19 @@ pub(crate) async fn report(
 
 fn shown(moment: DateTime<Utc>) -> String {
     moment.to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_of_the_ledger_keeps_requests_away_for_ten_seconds() {
+        let failure = LedgerFailure::default();
+        assert!(!failure.is_recent(1_000), "there was none");
+        failure.note(1_000);
+        assert!(failure.is_recent(10_999) && !failure.is_recent(11_000));
+        failure.note(12_000);
+        assert!(failure.is_recent(5_000), "a clock that was set back");
+    }
 }

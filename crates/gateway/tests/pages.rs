@@ -6,6 +6,7 @@ mod common;
 
 use common::{Setup, TRIAGE};
 use http::StatusCode;
+use keywheel::ledger::RowQuery;
 use keywheel_sim::{Fault, KeyState};
 use serde_json::Value;
 
@@ -65,6 +66,43 @@ async fn a_gateway_whose_keys_are_all_dead_is_not_ready_and_says_so() {
     assert_eq!((&page["status"], &page["keys"]["quarantined"]), (&"no_keys".into(), &2.into()));
     let alive = served.client.get(served.url("/healthz")).send().await.unwrap();
     assert_eq!(alive.status(), StatusCode::OK, "a restart would help nobody");
+}
+
+/// It can be read all the while.
+#[tokio::test]
+async fn a_gateway_whose_ledger_cannot_be_written_is_not_ready_and_says_so() {
+    let served = Setup::default().start().await;
+    assert_eq!(served.generate().send().await.unwrap().status(), StatusCode::OK);
+    served.balance().await;
+    std::fs::remove_file(served.setup.folder.path().join("ledger.db-wal")).unwrap();
+    let answer = served.generate().send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let ready = served.client.get(served.url("/readyz")).send().await.unwrap();
+    assert_eq!(ready.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(ready.text().await.unwrap().contains("could not be written"));
+    assert_eq!(health(&served).await["status"], "ledger_down");
+}
+
+/// Whoever is told of a failure finds what was tried, and what it cost.
+#[tokio::test]
+async fn a_request_that_fails_has_its_name_in_the_ledger_too() {
+    let served = Setup::default().start().await;
+    let name = |answer: &reqwest::Response| {
+        answer.headers()["x-keywheel-request-id"].to_str().unwrap().to_owned()
+    };
+    let whole = served.generate().send().await.unwrap();
+    served.sim.world().with(|world| world.force(Fault::Overloaded, 100));
+    let failed = served.generate().send().await.unwrap();
+    assert_eq!(failed.status(), StatusCode::SERVICE_UNAVAILABLE);
+    served.balance().await;
+    for (answer, most) in [(whole, 1), (failed, 3)] {
+        let request_id = Some(name(&answer));
+        let query = RowQuery { request_id, ..RowQuery::default() };
+        let rows = served.running.ledger().rows(query).await.unwrap();
+        assert!((1..=most).contains(&rows.len()), "{}: {rows:?}", name(&answer));
+    }
+    let rows = served.running.ledger().info().await.unwrap().rows;
+    assert!(rows > 2, "the failed one was tried again");
 }
 
 #[tokio::test]

@@ -43,15 +43,18 @@ pub(super) async fn page(
 }
 
 async fn ready(app: &App) -> Response<AnswerBody> {
-    let unready = health::unready(app.stage.now(), &app.gemini.status(), &app.ledger).await;
-    match unready {
+    let is_failing = app.ledger_failure.is_recent(app.clock.unix_ms());
+    let (phase, status) = (app.stage.now(), app.gemini.status());
+    match health::unready(phase, &status, &app.ledger, is_failing).await {
         None => text(StatusCode::OK, TEXT, "ready\n"),
         Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
     }
 }
 
 async fn report(app: &App) -> Response<AnswerBody> {
-    match health::report(app.stage.now(), &app.gemini.status(), &app.ledger).await {
+    let is_failing = app.ledger_failure.is_recent(app.clock.unix_ms());
+    let (phase, status) = (app.stage.now(), app.gemini.status());
+    match health::report(phase, &status, &app.ledger, is_failing).await {
         Ok(page) => text(StatusCode::OK, JSON, page.to_string()),
         Err(error) => {
             tracing::error!(%error, "the ledger cannot be read");
