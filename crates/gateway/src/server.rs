@@ -84,9 +84,15 @@ async fn drain(connections: &mut JoinSet<()>, stage: &mut Stage) {
         () = stage.left(Phase::Draining) => {}
     }
     let left = connections.len();
-    if timeout(LAST_WORDS, all_of(connections)).await.is_err() {
-        connections.shutdown().await;
+    if timeout(LAST_WORDS, all_of(connections)).await.is_ok() {
+        tracing::warn!(
+            left,
+            "answers were broken off at the end of the drain; their clients were told"
+        );
+        return;
     }
+    let left = connections.len();
+    connections.shutdown().await;
     tracing::warn!(left, "connections were cut off at the end of the drain");
 }
 

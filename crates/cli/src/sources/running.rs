@@ -57,6 +57,8 @@ impl RunFile {
     pub(crate) fn hold(state: &Path, gateway: &Gateway) -> io::Result<Self> {
         let folder = state.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
+        // Files of those that were killed go; a platform that kills would leave one for each start.
+        gateways(state)?;
         // Not by the process's number: two containers on one volume have the same. Locked before it has its name, or
         // it would be taken for one that was left.
         let mut file = tempfile::Builder::new().prefix(BEGIN).suffix(".new").tempfile_in(folder)?;
@@ -138,6 +140,16 @@ mod tests {
         assert!(seen.iter().all(Gateway::is_within_reach));
         drop(held);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_gateway_left_goes_when_the_next_one_starts() {
+        let folder = tempfile::tempdir().unwrap();
+        for killed in ["gateway-1.run", "gateway-2.run"] {
+            fs::write(folder.path().join(killed), "{}").unwrap();
+        }
+        let _held = RunFile::hold(&folder.path().join("pool.json"), &gateway()).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     /// Its number is that of a stranger here.
