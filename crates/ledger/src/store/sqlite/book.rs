@@ -210,12 +210,13 @@ impl<'a> Book<'a> {
         Ok(last)
     }
 
-    fn row(&self, id: RowId) -> Result<Row, Fault> {
-        if let Some(row) = self.memory.open.get(&id.seq).filter(|row| row.id == id) {
-            return Ok(row.clone());
-        }
-        let found = self.row_at(id.seq)?.filter(|row| row.id == id);
-        found.ok_or_else(|| {
+    /// The row is not remembered after this: whoever asks for it is about to write it.
+    fn row(&mut self, id: RowId) -> Result<Row, Fault> {
+        let found = match self.memory.open.remove(&id.seq) {
+            Some(remembered) => Some(remembered),
+            None => self.row_at(id.seq)?,
+        };
+        found.filter(|row| row.id == id).ok_or_else(|| {
             LedgerError::new(ErrorKind::UnknownId, format!("there is no row {id}")).into()
         })
     }
