@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use keywheel_core::Clock;
+use keywheel_core::{Clock, clock::after_ms};
 use tokio::{runtime::Handle, task::AbortHandle};
 
 use crate::ledger::Inner;
@@ -58,8 +58,7 @@ async fn run(inner: Weak<Inner>, clock: Arc<dyn Clock>, every: Duration) {
 }
 
 async fn pause(clock: &dyn Clock, time: Duration) {
-    let ms = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-    match clock.manual_sleep(clock.unix_ms().saturating_add(ms)) {
+    match clock.manual_sleep(after_ms(clock.unix_ms(), time)) {
         Some(sleep) => sleep.await,
         None => tokio::time::sleep(time).await,
     }
