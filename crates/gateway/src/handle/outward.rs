@@ -253,7 +253,6 @@ impl Handing {
                 headers.remove(name);
             }
         }
-        record.is_called(relayed.request_id);
         record.answered_by(relayed.key_label, relayed.model.as_deref(), relayed.attempts.len());
         record.answers(status);
         record.mark(&mut headers);
