@@ -82,21 +82,25 @@ impl LedgerFailure {
     }
 }
 
+/// How the gateway fares at one moment, but for what the ledger says itself.
+#[derive(Debug)]
+pub(crate) struct Situation {
+    pub(crate) phase: Phase,
+    pub(crate) status: PoolStatus,
+    /// The ledger could not be written a moment ago.
+    pub(crate) ledger_fails: bool,
+}
+
 /// `/readyz`: why no request should be sent here; `None`: requests are welcome.
-pub(crate) async fn unready(
-    phase: Phase,
-    status: &PoolStatus,
-    ledger: &Ledger,
-    is_failing: bool,
-) -> Option<String> {
-    if phase != Phase::Serving {
+pub(crate) async fn unready(now: &Situation, ledger: &Ledger) -> Option<String> {
+    if now.phase != Phase::Serving {
         return Some("stopping".to_owned());
     }
-    let keys = Keys::of(status);
+    let keys = Keys::of(&now.status);
     if keys.ready + keys.cooling == 0 {
         return Some("no key can be used; `keywheel check` says why".to_owned());
     }
-    if is_failing {
+    if now.ledger_fails {
         return Some("the ledger could not be written a moment ago; the log says why".to_owned());
     }
     let read = ledger.usage_of_all().await;
@@ -107,15 +111,10 @@ pub(crate) async fn unready(
 ///
 /// # Errors
 /// The ledger cannot be read.
-pub(crate) async fn report(
-    phase: Phase,
-    status: &PoolStatus,
-    ledger: &Ledger,
-    is_failing: bool,
-) -> Result<Value, LedgerError> {
-    let keys = Keys::of(status);
-    let word = match phase {
-        Phase::Serving if is_failing => "ledger_down",
+pub(crate) async fn report(now: &Situation, ledger: &Ledger) -> Result<Value, LedgerError> {
+    let keys = Keys::of(&now.status);
+    let word = match now.phase {
+        Phase::Serving if now.ledger_fails => "ledger_down",
         Phase::Serving if keys.ready + keys.cooling == 0 => "no_keys",
         Phase::Serving if keys.ready == 0 => "resting",
         Phase::Serving => "ok",
@@ -131,7 +130,7 @@ pub(crate) async fn report(
             "ready": keys.ready, "cooling": keys.cooling, "quarantined": keys.quarantined,
         },
         "next_available_at": keys.next_available_at.map(shown),
-        "pool_state_ok": status.state.ok,
+        "pool_state_ok": now.status.state.ok,
         "ledger_id": storage.ledger_id,
         "created_at": shown(storage.created_at),
         "ledger_rows": info.rows,

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::{
     auth,
     gateway::{App, Current},
-    health,
+    health::{self, Situation},
     metrics::{MOST_PROJECTS, Snapshot},
     refusal::Refusal,
     respond::AnswerBody,
@@ -43,18 +43,22 @@ pub(super) async fn page(
 }
 
 async fn ready(app: &App) -> Response<AnswerBody> {
-    let is_failing = app.ledger_failure.is_recent(app.clock.unix_ms());
-    let (phase, status) = (app.stage.now(), app.gemini.status());
-    match health::unready(phase, &status, &app.ledger, is_failing).await {
+    match health::unready(&situation(app), &app.ledger).await {
         None => text(StatusCode::OK, TEXT, "ready\n"),
         Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
     }
 }
 
+fn situation(app: &App) -> Situation {
+    Situation {
+        phase: app.stage.now(),
+        status: app.gemini.status(),
+        ledger_fails: app.ledger_failure.is_recent(app.clock.unix_ms()),
+    }
+}
+
 async fn report(app: &App) -> Response<AnswerBody> {
-    let is_failing = app.ledger_failure.is_recent(app.clock.unix_ms());
-    let (phase, status) = (app.stage.now(), app.gemini.status());
-    match health::report(phase, &status, &app.ledger, is_failing).await {
+    match health::report(&situation(app), &app.ledger).await {
         Ok(page) => text(StatusCode::OK, JSON, page.to_string()),
         Err(error) => {
             tracing::error!(%error, "the ledger cannot be read");
