@@ -137,7 +137,10 @@ impl Edited {
         // A link stays a link.
         let target = fs::canonicalize(path).map_err(unwritten)?;
         let folder = target.parent().unwrap_or(Path::new("/"));
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(unwritten)?;
+        let mut file = tempfile::Builder::new()
+            .prefix(".keywheel.toml.")
+            .tempfile_in(folder)
+            .map_err(unwritten)?;
         file.write_all(self.text().as_bytes()).map_err(unwritten)?;
         let permissions = fs::metadata(&target).map_err(unwritten)?.permissions();
         file.as_file().set_permissions(permissions).map_err(unwritten)?;
