@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{MODEL, Served, Setup, TRIAGE};
+use common::{MODEL, Served, Setup, TRIAGE, prompt};
 
 const CHAT: &str = "/v1beta/openai/chat/completions";
 
@@ -62,4 +62,19 @@ async fn a_body_that_cannot_be_read_is_reserved_at_all_that_the_model_reads() {
     assert_eq!(asked.send().await.unwrap().status(), 400, "it fits into no such budget");
     assert_eq!(sent(&served), 0);
     assert_eq!(served.balance().await, (0, 0));
+}
+
+/// What a model can read is told in `[model_facts]`, where the provider has not said it yet.
+#[tokio::test]
+async fn what_a_model_surely_cannot_read_is_not_sent() {
+    let facts = format!("[model_facts.\"{MODEL}\"]\ninput_token_limit = 200");
+    let served = Setup::with_projects("", "").text(&facts).start().await;
+    let path = format!("/v1beta/models/{MODEL}:generateContent");
+    let status = async |text: &str| {
+        let asked = served.post(&path, &prompt(text)).bearer_auth(TRIAGE);
+        asked.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(status("Say hello").await, 200);
+    assert_eq!(status(&"long ".repeat(2_000)).await, 400);
+    assert_eq!(sent(&served), 1, "it would have been refused, and counted");
 }

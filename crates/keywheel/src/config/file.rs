@@ -28,9 +28,9 @@ pub(crate) enum Environment {
 /// A file of settings of a program that has a client inside, and settings of its own beside the client's.
 ///
 /// The client's are `state`, `selection` and their like, `[upstream]`, `[keys]`, `[[key]]`, `[limits]`, `[reset]`,
-/// `[timeouts]` and `[retry]`: those of [`Gemini::from_config`](crate::Gemini::from_config) but for where it is
-/// (`[upstream]` with `kind`, `base_url`, `api_version` and `key_prefix`), for `watch_keys`, for the ledger, for
-/// `[model_facts]` and for `[embed_cache]`.
+/// `[model_facts]`, `[timeouts]` and `[retry]`: those of [`Gemini::from_config`](crate::Gemini::from_config) but for
+/// where it is (`[upstream]` with `kind`, `base_url`, `api_version` and `key_prefix`), for `watch_keys`, for the ledger
+/// and for `[embed_cache]`.
 ///
 /// ```
 /// use keywheel::{ConfigFile, settings::words};

@@ -53,9 +53,6 @@ pub(super) fn client(at: &mut Section<'_>, mut source: Source) -> Read {
         to = to.watch_keys(interval);
     }
     to = sections(at, to);
-    if let Some(section) = at.table("model_facts") {
-        to = model_facts(section, to);
-    }
     if let Some(section) = at.table("embed_cache") {
         to = embed_cache(section, &source, to);
     }
@@ -100,6 +97,9 @@ fn sections(at: &mut Section<'_>, mut to: GeminiBuilder) -> GeminiBuilder {
     }
     if let Some(section) = at.table("reset") {
         to = resets(section, to);
+    }
+    if let Some(section) = at.table("model_facts") {
+        to = model_facts(section, to);
     }
     if let Some(section) = at.table("timeouts") {
         to = timeouts(section, to);

@@ -106,7 +106,10 @@ fn the_defaults_that_the_example_shows_are_the_defaults() {
         "rpd",
         "tpm",
         "tpd",
+        "input_token_limit",
+        "output_token_limit",
         "[limits.",
+        "[model_facts.",
         "[allowance",
         "[projects",
     ];
@@ -263,6 +266,9 @@ token_sha256 = "abc"
 priority = 101
 tokens_a_day = 3
 listen = "127.0.0.1:1"
+[model_facts.gemini-3.5-flash]
+[model_facts.b]
+input_token_limit = 0
 "#;
     let told = faults(text, &[("PORT", "http"), ("KEYWHEEL_TOKEN", "hunter2")]);
     for wanted in [
@@ -280,6 +286,8 @@ listen = "127.0.0.1:1"
         "17:12: ledger.accounts: in this file it is [projects.<name>]",
         "18:11: ledger.storage: must be one of",
         "20:1: retry.max_retires: is not a setting; did you mean \"max_retries\"?",
+        "27:14: model_facts.gemini-3: a model's name with a dot needs quotes",
+        "29:21: model_facts.b.input_token_limit: must be a whole number from 1 on",
         "21:11: projects.(a name): a project's name is made of letters",
         "23:16: projects.a.token_sha256: must be 64 hexadecimal digits",
         "22:11: projects.a: its priority is a number from 0 to 100",
@@ -288,7 +296,7 @@ listen = "127.0.0.1:1"
     ] {
         assert!(told.iter().any(|fault| fault.starts_with(wanted)), "{wanted} is not in {told:#?}");
     }
-    assert_eq!(told.len(), 19, "{told:#?}");
+    assert_eq!(told.len(), 21, "{told:#?}");
 }
 
 #[test]
