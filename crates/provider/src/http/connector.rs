@@ -1,8 +1,11 @@
 //! How a connection comes about: directly or through a proxy, with TLS where the URL says so.
 
+mod proxy;
+
 use std::{
+    error::Error,
+    fmt::Display,
     io::{self, IoSlice},
-    net::Ipv6Addr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -10,26 +13,23 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, future::BoxFuture};
-use http::{
-    HeaderMap, HeaderValue, Uri,
-    header::USER_AGENT,
-    uri::{PathAndQuery, Scheme},
-};
+use http::{Uri, uri::Scheme};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, MaybeHttpsStream};
 use hyper_util::{
     client::{
-        legacy::connect::{
-            Connected, Connection, HttpConnector,
-            proxy::{SocksV4, SocksV5, Tunnel},
-        },
-        proxy::matcher::{Intercept, Matcher},
+        legacy::connect::{Connected, Connection, HttpConnector},
+        proxy::matcher::Matcher,
     },
     rt::TokioIo,
 };
 use rustls::{ClientConfig, crypto::CryptoProvider};
 use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
+
+pub(super) use self::proxy::proxy_to;
+use self::proxy::{place, socks, tunnel, with_port};
+use super::causes;
 
 /// Between the probes that tell a dead connection from a silent one, and before the first of them.
 const PROBE: Duration = Duration::from_secs(15);
@@ -41,7 +41,10 @@ const PROBES: u32 = 3;
 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// A connection to the destination or to a proxy; TLS is with the proxy, if at all.
+type Link = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 /// Makes connections for hyper's client. It clones this for each request, so a clone is one count.
 #[derive(Clone)]
@@ -49,6 +52,7 @@ pub(super) struct Connector(Arc<Inner>);
 
 struct Inner {
     https: HttpsConnector<Route>,
+    proxies: Arc<Matcher>,
     limit: Duration,
 }
 
@@ -79,8 +83,8 @@ impl Connector {
             .with_no_client_auth();
         let proxy_tls = Arc::new(tls.clone());
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let route = Route { tcp, proxy_tls, proxies };
-        Ok(Self(Arc::new(Inner { https: HttpsConnector::from((route, tls)), limit })))
+        let route = Route { tcp, proxy_tls, proxies: Arc::clone(&proxies) };
+        Ok(Self(Arc::new(Inner { https: HttpsConnector::from((route, tls)), proxies, limit })))
     }
 }
 
@@ -95,38 +99,20 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let connecting = timeout(self.0.limit, self.0.https.clone().call(to));
+        let inner = Arc::clone(&self.0);
         async move {
-            connecting
-                .await
-                .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+            let error = match timeout(inner.limit, inner.https.clone().call(to.clone())).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(error)) => error,
+                Err(_) => io::Error::from(io::ErrorKind::TimedOut).into(),
+            };
+            // Who reads this shall look at the proxy before the provider.
+            let Some(proxy) = proxy_to(&to, &inner.proxies) else { return Err(error) };
+            let way = format!("through the proxy {}", place(proxy.uri()));
+            Err(explained(way, &*error).into())
         }
         .boxed()
     }
-}
-
-/// The proxy on the way to `to`, if there is one.
-///
-/// Never for loopback addresses: a gateway or simulator on this machine is not behind a proxy.
-pub(super) fn proxy_to(to: &Uri, proxies: &Matcher) -> Option<Intercept> {
-    if is_loopback(to) { None } else { proxies.intercept(to) }
-}
-
-pub(super) fn is_loopback(uri: &Uri) -> bool {
-    let host = uri.host().unwrap_or_default();
-    // Not only of four numbers: systems take 127.1 for 127.0.0.1.
-    let is_v4 = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    if host.strip_prefix("127.").is_some_and(is_v4) {
-        return true;
-    }
-    if let Some(v6) = host.strip_prefix('[') {
-        return v6
-            .trim_end_matches(']')
-            .parse()
-            .is_ok_and(|address: Ipv6Addr| address.is_loopback());
-    }
-    let name = host.to_ascii_lowercase();
-    name == "localhost" || name.ends_with(".localhost")
 }
 
 /// Leads to the destination, or to the proxy that does; TLS with the destination comes on top.
@@ -141,35 +127,25 @@ struct Route {
 impl Route {
     async fn go(mut self, to: Uri) -> Result<Way, BoxError> {
         let Some(proxy) = proxy_to(&to, &self.proxies) else {
-            return Ok(Way::to_the_end(self.tcp.call(to).await?));
+            return Ok(Way::to_the_end(Link::Http(self.tcp.call(to).await?)));
         };
-        let at = proxy.uri().clone();
-        match at.scheme_str() {
-            // Under either name of a version the proxy looks names up: it may be the only one that can.
-            Some("socks5" | "socks5h") => {
-                let mut socks = SocksV5::new(at, self.tcp);
-                if let Some((user, password)) = proxy.raw_auth() {
-                    socks = socks.with_auth(user.to_owned(), password.to_owned());
-                }
-                Ok(Way::to_the_end(socks.call(with_port(to)?).await?))
-            }
-            Some("socks4" | "socks4a") => {
-                Ok(Way::to_the_end(SocksV4::new(at, self.tcp).call(with_port(to)?).await?))
-            }
-            _ => {
-                let mut link = HttpsConnector::from((self.tcp, self.proxy_tls));
-                if to.scheme() == Some(&Scheme::HTTP) {
-                    return Ok(Way { stream: link.call(at).await?, absolute: true });
-                }
-                let mut agent = HeaderMap::with_capacity(2);
-                agent.insert(USER_AGENT, HeaderValue::from_static(super::USER_AGENT));
-                let mut tunnel = Tunnel::new(at, link).with_headers(agent);
-                if let Some(credentials) = proxy.basic_auth() {
-                    tunnel = tunnel.with_auth(credentials.clone());
-                }
-                Ok(Way { stream: tunnel.call(to).await?, absolute: false })
-            }
+        let at = with_port(proxy.uri())?;
+        let link = self.link(at).await.map_err(|error| explained("it is not reached", &*error))?;
+        if !matches!(proxy.uri().scheme_str(), Some("http" | "https")) {
+            return Ok(Way::to_the_end(socks(link, &proxy, &to).await?));
         }
+        if to.scheme() == Some(&Scheme::HTTP) {
+            return Ok(Way { stream: link, absolute: true });
+        }
+        Ok(Way::to_the_end(tunnel(link, &to, proxy.basic_auth()).await?))
+    }
+
+    /// A connection to the proxy `at`.
+    async fn link(mut self, at: Uri) -> Result<Link, BoxError> {
+        if at.scheme() == Some(&Scheme::HTTPS) {
+            return HttpsConnector::from((self.tcp, self.proxy_tls)).call(at).await;
+        }
+        Ok(Link::Http(self.tcp.call(at).await?))
     }
 }
 
@@ -187,31 +163,26 @@ impl Service<Uri> for Route {
     }
 }
 
-/// `to` with its port said: hyper's SOCKS takes a missing one for 443, whatever the scheme.
-fn with_port(to: Uri) -> Result<Uri, http::Error> {
-    if to.port().is_some() || to.scheme() != Some(&Scheme::HTTP) {
-        return Ok(to);
-    }
-    Uri::builder()
-        .scheme(Scheme::HTTP)
-        .authority(format!("{}:80", to.host().unwrap_or_default()))
-        .path_and_query(PathAndQuery::from_static("/"))
-        .build()
+/// The root of `error`, with `what` before it. It still tells whether the time was up.
+fn explained(what: impl Display, error: &(dyn Error + 'static)) -> io::Error {
+    let root = causes(error).last().unwrap_or(error);
+    let kind = root.downcast_ref().map_or(io::ErrorKind::Other, io::Error::kind);
+    io::Error::new(kind, format!("{what}: {root}"))
 }
 
 /// What bytes go over, before TLS with the destination.
 pub(super) struct Way {
-    stream: MaybeHttpsStream<TokioIo<TcpStream>>,
+    stream: Link,
     /// It ends at a proxy that has to be told the whole URL.
     absolute: bool,
 }
 
 impl Way {
-    fn to_the_end(stream: TokioIo<TcpStream>) -> Self {
-        Self { stream: MaybeHttpsStream::Http(stream), absolute: false }
+    fn to_the_end(stream: Link) -> Self {
+        Self { stream, absolute: false }
     }
 
-    fn stream(self: Pin<&mut Self>) -> Pin<&mut MaybeHttpsStream<TokioIo<TcpStream>>> {
+    fn stream(self: Pin<&mut Self>) -> Pin<&mut Link> {
         Pin::new(&mut self.get_mut().stream)
     }
 }

@@ -21,6 +21,12 @@ fn nobody() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
+/// Everything that anybody may print of `error`.
+fn printed(error: &TransportError) -> String {
+    let chain = causes(error).map(|error| format!("{error} {error:?} "));
+    chain.collect()
+}
+
 fn is_unsent(error: &TransportError) -> bool {
     (error.kind, error.sent) == (TransportKind::Connect, Sent::No)
 }
@@ -45,11 +51,20 @@ async fn plain_http_goes_to_a_proxy_by_its_whole_url_and_with_the_credentials() 
 
 #[tokio::test]
 async fn https_is_tunnelled_and_the_proxy_sees_no_key() {
+    for established in [
+        &b"HTTP/1.1 200 Connection established\r\n\r\n"[..],
+        b"HTTP/1.0 200 OK\r\nproxy-agent: old\r\n\r\n",
+    ] {
+        is_tunnelled(established).await;
+    }
+}
+
+async fn is_tunnelled(established: &'static [u8]) {
     let (seen, mut after) = mpsc::unbounded_channel();
     let (proxy, mut received) = server(move |mut stream| {
         let seen = seen.clone();
         async move {
-            stream.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.unwrap();
+            stream.write_all(established).await.unwrap();
             let mut hello = vec![0; 4096];
             let length = stream.read(&mut hello).await.unwrap();
             hello.truncate(length);
@@ -60,6 +75,9 @@ async fn https_is_tunnelled_and_the_proxy_sees_no_key() {
     let transport = behind(&format!("http://me:secret@{proxy}"), "");
     let error = post(&transport, "https://provider.invalid").await.unwrap_err();
     assert!(is_unsent(&error), "{error}");
+    // A proxy that reads what goes through it shows a certificate of its own.
+    let way = format!("no connection: through the proxy {proxy}: ");
+    assert!(error.to_string().starts_with(&way), "{error}");
 
     let head = received.recv().await.unwrap();
     assert_eq!(head.lines().next(), Some("connect provider.invalid:443 http/1.1"));
@@ -86,21 +104,73 @@ fn the_provider_is_not_told_the_proxy_s_password() {
 }
 
 #[tokio::test]
-async fn a_tunnel_that_is_refused_was_no_connection() {
-    for refusal in [
-        &b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n"[..],
-        b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n",
-        b"SSH-2.0-OpenSSH_10.0\r\n",
-        b"",
+async fn a_tunnel_that_is_refused_was_no_connection_and_the_proxy_s_answer_is_told() {
+    for (refusal, told) in [
+        (
+            &b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n"[..],
+            "it answered 502 Bad Gateway",
+        ),
+        (b"HTTP/1.0 403 No\r\n\r\nNot for you.", "it answered 403 Forbidden"),
+        (
+            b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n",
+            "it answered 407 Proxy Authentication Required",
+        ),
+        (b"SSH-2.0-OpenSSH_10.0\r\n", ""),
+        (b"", ""),
     ] {
         let (proxy, mut received) = says(refusal).await;
         let transport = behind(&format!("http://{proxy}"), "");
         let error = post(&transport, "https://provider.invalid").await.unwrap_err();
         assert!(is_unsent(&error), "{error}");
+        let wanted = format!("no connection: through the proxy {proxy}: {told}");
+        assert!(error.to_string().starts_with(&wanted), "{error}");
         let head = received.recv().await.unwrap();
         assert!(head.starts_with("connect ") && !head.contains("proxy-authorization"), "{head}");
         assert_eq!(drain(&mut received), 0, "asked again");
     }
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_not_reached_is_told_from_the_provider_by_its_place_alone() {
+    let gone = nobody().to_string();
+    for scheme in ["http", "https", "socks4", "socks5", "socks5h"] {
+        for place in [&gone, "proxy.invalid:3128"] {
+            let transport = behind(&format!("{scheme}://somebody:hid@den@{place}"), "");
+            for base in ["http://provider.invalid", "https://provider.invalid"] {
+                let error = post(&transport, base).await.unwrap_err();
+                assert!(is_unsent(&error), "{error}");
+                let wanted =
+                    format!("no connection: through the proxy {place}: it is not reached: ");
+                assert!(error.to_string().starts_with(&wanted), "{error}");
+                let printed = printed(&error);
+                let tells = ["somebody", "hid", "den@"].iter().any(|part| printed.contains(part));
+                assert!(!tells, "{printed}");
+            }
+        }
+    }
+    let direct = behind(&format!("http://{gone}"), "provider.invalid");
+    let error = post(&direct, "http://provider.invalid").await.unwrap_err();
+    assert!(!printed(&error).contains("proxy"), "no proxy lies on that way: {error}");
+}
+
+#[tokio::test]
+async fn a_proxy_spoken_to_over_tls_is_offered_no_protocol() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = listener.local_addr().unwrap();
+    let served = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut hello = vec![0; 4096];
+        let length = stream.read(&mut hello).await.unwrap();
+        hello.truncate(length);
+        hello
+    });
+    let transport = behind(&format!("https://localhost:{}", proxy.port()), "");
+    let error = post(&transport, "https://provider.invalid").await.unwrap_err();
+    assert!(is_unsent(&error), "{error}");
+    let hello = served.await.unwrap();
+    let holds = |text: &str| hello.windows(text.len()).any(|part| part == text.as_bytes());
+    assert!(hello[0] == 22 && holds("localhost"), "no TLS with the proxy");
+    assert!(!holds("http/1.1") && !holds(BEHIND), "it is told what only the provider is");
 }
 
 #[tokio::test]
@@ -115,7 +185,8 @@ async fn a_proxy_that_never_answers_is_no_connection_in_time() {
     let impatient = HttpTransport::through(proxies, &timeouts).unwrap();
     let error = post(&impatient, "https://provider.invalid").await.unwrap_err();
     assert!(is_unsent(&error), "{error}");
-    assert!(error.to_string().starts_with("no connection in time"), "{error}");
+    let wanted = format!("no connection in time: through the proxy {proxy}: ");
+    assert!(error.to_string().starts_with(&wanted), "{error}");
 }
 
 #[tokio::test]
@@ -198,6 +269,8 @@ async fn a_socks_proxy_that_is_not_there_or_refuses_was_no_connection() {
             let transport = behind(&format!("{scheme}://{proxy}"), "");
             let error = post(&transport, "https://provider.invalid").await.unwrap_err();
             assert!(is_unsent(&error), "{error}");
+            let wanted = format!("no connection: through the proxy {proxy}: ");
+            assert!(error.to_string().starts_with(&wanted), "{error}");
         }
     }
 }
