@@ -2,7 +2,7 @@
 
 use std::{
     future::{Ready, ready},
-    net::Ipv6Addr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     task::{Context, Poll},
 };
 
@@ -28,21 +28,47 @@ pub(in crate::http) fn proxy_to(to: &Uri, proxies: &Matcher) -> Option<Intercept
     if is_loopback(to) { None } else { proxies.intercept(to) }
 }
 
+/// Whether `uri` leads to this machine however its host is written. What only a name server knows to lead here does not
+/// count: `NO_PROXY` can name it.
 fn is_loopback(uri: &Uri) -> bool {
     let host = uri.host().unwrap_or_default();
-    // Not only of four numbers: systems take 127.1 for 127.0.0.1.
-    let is_v4 = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    if host.strip_prefix("127.").is_some_and(is_v4) {
-        return true;
+    if let Some(v6) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return v6.parse().is_ok_and(|address: Ipv6Addr| is_here(address.to_canonical()));
     }
-    if let Some(v6) = host.strip_prefix('[') {
-        return v6
-            .trim_end_matches(']')
-            .parse()
-            .is_ok_and(|address: Ipv6Addr| address.is_loopback());
+    if let Some(v4) = v4(host) {
+        return is_here(v4.into());
     }
-    let name = host.to_ascii_lowercase();
+    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
+}
+
+/// Connections to 0.0.0.0, which servers say they listen at, lead to loopback as well, where they lead anywhere.
+fn is_here(address: IpAddr) -> bool {
+    address.is_loopback() || address.is_unspecified()
+}
+
+/// `host` as systems read addresses (`inet_aton`): one to four numbers, each decimal, octal behind `0` or hexadecimal behind
+/// `0x`, the last of them for all bytes that are left.
+fn v4(host: &str) -> Option<Ipv4Addr> {
+    let numbers = host.split('.').map(number).collect::<Option<Vec<u32>>>()?;
+    let (&last, first) = numbers.split_last()?;
+    let left = 32_u32.checked_sub(8 * u32::try_from(first.len()).ok()?).filter(|bits| *bits > 0)?;
+    let mut high = 0;
+    for byte in first {
+        high = high << 8 | u64::from(u8::try_from(*byte).ok()?);
+    }
+    let is_room = u64::from(last) >> left == 0;
+    u32::try_from(high << left | u64::from(last)).ok().filter(|_| is_room).map(Ipv4Addr::from_bits)
+}
+
+fn number(text: &str) -> Option<u32> {
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.starts_with('0') => (text, 8),
+        None => (text, 10),
+    };
+    // It would take a sign, too.
+    if digits.starts_with('+') { None } else { u32::from_str_radix(digits, radix).ok() }
 }
 
 /// Host and port of `uri`, never with a user name or a password.
@@ -123,25 +149,91 @@ impl Service<Uri> for Made {
 
 #[cfg(test)]
 mod tests {
+    use std::net::ToSocketAddrs as _;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
-    fn loopback_addresses_are_known() {
-        for (url, expected) in [
-            ("http://127.0.0.1:1/", true),
-            ("http://127.9.9.9/", true),
-            ("http://127.1/", true),
-            ("http://localhost:8787/p", true),
-            ("http://LOCALHOST/", true),
-            ("http://sim.localhost/", true),
-            ("http://[::1]:1/", true),
-            ("http://localhost.example/", false),
-            ("http://10.0.0.1/", false),
-            ("http://127.0.0.1.example/", false),
-            ("http://[::2]/", false),
-            ("https://generativelanguage.googleapis.com/", false),
+    fn loopback_addresses_are_known_however_they_are_written() {
+        for host in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "127.1",
+            "127.0.1",
+            "127.65536",
+            "2130706433",
+            "0x7f000001",
+            "0X7F.1",
+            "0177.0.0.01",
+            "0.0.0.0",
+            "0",
+            "localhost",
+            "LOCALHOST",
+            "localhost.",
+            "sim.localhost",
+            "sim.localhost.",
+            "[::1]",
+            "[0:0:0:0:0:0:0:1]",
+            "[::]",
+            "[::ffff:127.0.0.1]",
+            "[::ffff:7f01:203]",
         ] {
-            assert_eq!(is_loopback(&Uri::from_static(url)), expected, "{url}");
+            let uri = format!("http://{host}:8787/p").parse().unwrap();
+            assert!(is_loopback(&uri), "{host}");
+        }
+        for host in [
+            "localhost.example",
+            "notlocalhost",
+            "localhost..",
+            "10.0.0.1",
+            "127.0.0.1.example",
+            "127.0.0.1.1",
+            "127.0.0.256",
+            "127.0.65536",
+            "127.256.0.1",
+            "127.0.0.08",
+            "127.0.0.+1",
+            "127.0.0.1.",
+            "127.",
+            "127.0x",
+            "127..1",
+            "4294967296",
+            "2130706432127",
+            "0127.0.0.1",
+            "128.0.0.1",
+            "[::2]",
+            "[::127.0.0.1]",
+            "[::ffff:10.0.0.1]",
+            "generativelanguage.googleapis.com",
+        ] {
+            let uri = format!("http://{host}:8787/p").parse().unwrap();
+            assert!(!is_loopback(&uri), "{host}");
+        }
+    }
+
+    proptest! {
+        /// An address is read as the system reads it: what is taken for this machine is nowhere else.
+        #[test]
+        fn an_address_is_read_as_the_system_reads_it(
+            address in prop_oneof![Just(0x7f00_0001_u32), 0x7f00_0000..0x8000_0000_u32, any::<u32>()],
+            numbers in 1..=4_u32,
+            radixes in prop::array::uniform4(0..3_u8),
+        ) {
+            let left = 8 * (4 - numbers);
+            let first = (0..numbers - 1).map(|n| address >> (24 - 8 * n) & 0xff);
+            let last = u64::from(address) & ((1 << (8 + left)) - 1);
+            let parts: Vec<String> = first.map(u64::from).chain([last]).zip(radixes)
+                .map(|(part, radix)| match radix {
+                    0 => format!("{part}"),
+                    1 => format!("0{part:o}"),
+                    _ => format!("0x{part:x}"),
+                })
+                .collect();
+            let host = parts.join(".");
+            let system = (&*host, 80).to_socket_addrs().unwrap().next().unwrap().ip();
+            prop_assert_eq!(v4(&host).map(IpAddr::from), Some(system));
         }
     }
 

@@ -208,7 +208,7 @@ async fn this_machine_is_never_behind_a_proxy() {
     let (proxy, mut asked) = says(OK).await;
     let (address, mut received) = says(OK).await;
     let transport = behind(&format!("http://me:secret@{proxy}"), "");
-    for host in ["127.0.0.1", "localhost", "127.1"] {
+    for host in ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f.1"] {
         let base = format!("http://{host}:{}", address.port());
         post(&transport, &base).await.unwrap();
         let head = received.try_recv().expect("it went elsewhere");
