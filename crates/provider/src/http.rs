@@ -1,5 +1,6 @@
 //! The transport over HTTPS. This file and those below it are the only ones that name hyper's client.
 
+mod clients;
 mod connector;
 mod pieces;
 
@@ -12,17 +13,15 @@ use futures_util::{
 use http::{
     HeaderValue, Request, Uri,
     header::{self, CONTENT_LENGTH, PROXY_AUTHORIZATION},
-    uri::Scheme,
+    uri::{Authority, Scheme},
 };
 use http_body_util::{Either, Full, StreamBody};
 use hyper::body::Frame;
-use hyper_util::{
-    client::{legacy::Client, proxy::matcher::Matcher},
-    rt::{TokioExecutor, TokioTimer},
-};
+use hyper_util::client::proxy::matcher::Matcher;
 use tokio::time::timeout;
 
 use self::{
+    clients::Clients,
     connector::{Connector, proxy_to},
     pieces::Pieces,
 };
@@ -32,9 +31,6 @@ const USER_AGENT: &str = concat!("keywheel/", env!("CARGO_PKG_VERSION"));
 
 /// The slowest upload that is still waited for, in bytes a second.
 const SLOWEST_UPLOAD: u64 = 64 * 1024;
-
-/// How long a connection is kept for the next request.
-const KEPT: Duration = Duration::from_secs(90);
 
 /// How long each part of an attempt may take. The total is the caller's business: drop the future.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,10 +68,11 @@ impl Default for Timeouts {
 ///   `http`, `https`, `socks5` or `socks4`, and may hold a user name and a password. Names are looked up by the
 ///   proxy.
 ///
-/// Needs a tokio runtime with time and I/O enabled.
+/// Needs a tokio runtime with time and I/O enabled. Each runtime that sends through it, or through a clone of it, has
+/// connections of its own, so one may end while others go on.
 #[derive(Debug, Clone)]
 pub struct HttpTransport {
-    client: Client<Connector, Outgoing>,
+    clients: Arc<Clients>,
     proxies: Arc<Matcher>,
     first_byte: Duration,
     idle: Duration,
@@ -97,12 +94,8 @@ impl HttpTransport {
                 let message = format!("TLS cannot be set up: {error}");
                 TransportError::new(TransportKind::Request, Sent::No, message).with_source(error)
             })?;
-        let client = Client::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(KEPT)
-            .build(connector);
-        Ok(Self { client, proxies, first_byte: timeouts.first_byte, idle: timeouts.idle })
+        let clients = Arc::new(Clients::new(connector));
+        Ok(Self { clients, proxies, first_byte: timeouts.first_byte, idle: timeouts.idle })
     }
 
     /// How long the head of the reply may take after a body of `size` bytes.
@@ -147,7 +140,7 @@ impl Transport for HttpTransport {
         let limit = self.head_limit(request.body.len());
         let idle = self.idle;
         let reply = match self.request(request) {
-            Ok(request) => self.client.request(request),
+            Ok(request) => self.clients.request(request),
             Err(fault) => return futures_util::future::err(fault).boxed(),
         };
         async move {
@@ -172,13 +165,16 @@ type Outgoing = Either<Full<Bytes>, StreamBody<BoxStream<'static, io::Result<Fra
 /// `url` if a request can go there: `http` or `https`, a host, perhaps a port, and no user name.
 fn usable(url: String) -> Option<Uri> {
     let uri = Uri::try_from(url).ok()?;
-    let authority = uri.authority()?;
-    let place = authority.as_str();
     let has_scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+    (has_scheme && is_exact(uri.authority()?)).then_some(uri)
+}
+
+/// Whether `authority` leads where it says: to a host, perhaps at a port, and without a user name.
+fn is_exact(authority: &Authority) -> bool {
+    let (place, host) = (authority.as_str(), authority.host());
     // A port that is no number would be passed over in silence, and the scheme's own taken.
-    let has_host = !authority.host().is_empty() && !place.contains('@');
-    let has_port = place.len() == authority.host().len() || authority.port().is_some();
-    (has_scheme && has_host && has_port).then_some(uri)
+    let has_port = place.len() == host.len() || authority.port().is_some();
+    !host.is_empty() && !place.contains('@') && has_port
 }
 
 fn timed_out(what: &str, limit: Duration) -> TransportError {

@@ -88,3 +88,41 @@ async fn a_request_that_a_reused_connection_had_taken_is_not_sent_again() {
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "it was sent again");
 }
+
+// A program that asks from a runtime of its own for each call, as wrappers for blocking code do. What drives a connection
+// sleeps while its runtime does, so a request of another one would wait for ever.
+#[test]
+fn runtimes_that_take_turns_have_connections_of_their_own() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (accepted, connections) = mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            accepted.send(()).unwrap();
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                loop {
+                    read(&mut stream);
+                    stream.write_all(OK).unwrap();
+                }
+            });
+        }
+    });
+    let transport = transport();
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let ask = |runtime: &tokio::runtime::Runtime| {
+        runtime.block_on(async {
+            let reply = timeout(Duration::from_secs(20), send(&transport, address)).await;
+            let reply = reply.expect("it hangs").unwrap();
+            assert_eq!(reply.bytes(9).await.unwrap(), "ok");
+            // The connection goes back for the next request.
+            tokio::task::yield_now().await;
+        });
+    };
+    let (one, other) = (runtime(), runtime());
+    [&one, &other, &one, &other].into_iter().for_each(ask);
+    drop(one);
+    ask(&other);
+    assert_eq!(connections.try_iter().count(), 2);
+}

@@ -1,0 +1,74 @@
+//! hyper's client once for each runtime.
+
+use std::{
+    fmt,
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
+
+use http::Request;
+use hyper_util::{
+    client::legacy::{Client, ResponseFuture},
+    rt::{TokioExecutor, TokioTimer},
+};
+use tokio::runtime::{Handle, Id};
+
+use super::{Outgoing, connector::Connector};
+
+/// How long a connection is kept for the next request.
+const KEPT: Duration = Duration::from_secs(90);
+
+/// Runtimes whose connections are kept; those of the oldest are let go for one more. Nothing says when a runtime ended.
+const MAX_RUNTIMES: usize = 64;
+
+/// A client with connections of its own for each runtime that asks.
+///
+/// A connection is driven by a task of the runtime that made it. Used from another, each piece would wait for two
+/// threads to wake, and it would be stuck for good once the first runtime is gone, as those of tests are.
+pub(super) struct Clients {
+    connector: Connector,
+    made: RwLock<Vec<(Option<Id>, Client<Connector, Outgoing>)>>,
+}
+
+impl Clients {
+    pub(super) const fn new(connector: Connector) -> Self {
+        Self { connector, made: RwLock::new(Vec::new()) }
+    }
+
+    /// Sends `request` over a connection of the runtime that this is called in.
+    pub(super) fn request(&self, request: Request<Outgoing>) -> ResponseFuture {
+        // Without a runtime the sending will say so.
+        let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
+        let is_its_own = |made: &&(Option<Id>, _)| made.0 == runtime;
+        {
+            let made = self.made.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some((_, client)) = made.iter().find(is_its_own) {
+                return client.request(request);
+            }
+        }
+        let mut made = self.made.write().unwrap_or_else(PoisonError::into_inner);
+        // Another thread of the same runtime may have been faster.
+        if made.iter().find(is_its_own).is_none() {
+            if made.len() == MAX_RUNTIMES {
+                made.remove(0);
+            }
+            made.push((runtime, self.client()));
+        }
+        let (_, client) = made.iter().find(is_its_own).expect("it is made by now");
+        client.request(request)
+    }
+
+    fn client(&self) -> Client<Connector, Outgoing> {
+        Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(KEPT)
+            .build(self.connector.clone())
+    }
+}
+
+impl fmt::Debug for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clients").finish_non_exhaustive()
+    }
+}
