@@ -1,7 +1,12 @@
 //! What a call used, in tokens.
 
+mod reported;
+
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
+
+pub use self::reported::Reported;
+use self::reported::{Block, Node};
 
 /// Token counts of one call, as the provider reported them.
 ///
@@ -81,11 +86,12 @@ impl Usage {
             return seen;
         }
         let fields = reply.as_object()?;
-        if let Some(block) = BLOCKS.iter().find_map(|name| fields.get(*name)?.as_object()) {
-            return Some(Self::from_block(block).unwrap_or_default());
+        let object = |name: &&str| fields.get(*name).filter(|value| value.is_object());
+        if let Some(block) = BLOCKS.iter().find_map(object) {
+            return Some(block_of(block)?.usage().unwrap_or_default());
         }
-        let nested = WRAPPERS.iter().filter_map(|name| fields.get(*name).filter(|v| v.is_object()));
-        nested.filter_map(Self::from_json).next().or_else(|| Self::from_block(fields))
+        let nested = WRAPPERS.iter().filter_map(object);
+        nested.filter_map(Self::from_json).next().or_else(|| block_of(reply)?.usage())
     }
 
     /// Puts what a later event of a stream reports in the place of what was `seen`.
@@ -109,10 +115,13 @@ impl Usage {
             *seen = Some(new);
         }
     }
+}
 
-    fn from_block(fields: &Map<String, Value>) -> Option<Self> {
-        let block = Block(fields);
-        block.gemini().or_else(|| block.interactions()).or_else(|| block.openai())
+fn block_of(object: &Value) -> Option<Block> {
+    match Node::deserialize(object) {
+        Ok(Node::Object(block)) => Some(block),
+        // Every value can be read.
+        Ok(Node::Number(_) | Node::Nothing) | Err(_) => None,
     }
 }
 
@@ -121,118 +130,6 @@ const BLOCKS: [&str; 3] = ["usageMetadata", "usage_metadata", "usage"];
 
 /// What can stand around a reply that holds the block.
 const WRAPPERS: [&str; 4] = ["response", "interaction", "message", "x_groq"];
-
-/// More than any call can use. Keeps a broken figure from making a budget overflow.
-const MOST: u64 = 1_000_000_000_000;
-
-struct Block<'a>(&'a Map<String, Value>);
-
-impl Block<'_> {
-    /// `usageMetadata`: prompt with cached, candidates without thoughts; the total is all of it.
-    fn gemini(&self) -> Option<Usage> {
-        const NAMES: [[&str; 2]; 6] = [
-            ["promptTokenCount", "prompt_token_count"],
-            ["cachedContentTokenCount", "cached_content_token_count"],
-            ["candidatesTokenCount", "candidates_token_count"],
-            ["thoughtsTokenCount", "thoughts_token_count"],
-            ["toolUsePromptTokenCount", "tool_use_prompt_token_count"],
-            ["totalTokenCount", "total_token_count"],
-        ];
-        let [input, cached, output, thinking, tool, total] = NAMES.map(|names| self.count(&names));
-        Self::whole([input, cached, output, thinking, tool], total)
-    }
-
-    /// The Interactions API.
-    fn interactions(&self) -> Option<Usage> {
-        // `total_tokens` alone is OpenAI's.
-        let names = [
-            "total_input_tokens",
-            "total_cached_tokens",
-            "total_output_tokens",
-            "total_thought_tokens",
-            "total_tool_use_tokens",
-        ];
-        let parts = names.map(|name| self.count(&[name]));
-        parts
-            .iter()
-            .any(Option::is_some)
-            .then(|| self.count(&["total_tokens"]))
-            .and_then(|total| Self::whole(parts, total))
-    }
-
-    /// Chat completions, responses, embeddings.
-    ///
-    /// OpenAI counts reasoning within the completion and itemises it. Gemini's compatibility layer
-    /// counts it in the total alone.
-    fn openai(&self) -> Option<Usage> {
-        let input = self.count(&["prompt_tokens", "input_tokens"]);
-        let completion = self.count(&["completion_tokens", "output_tokens"]);
-        let stated = self.count(&["total_tokens"]);
-        if input.is_none() && completion.is_none() && stated.is_none() {
-            return None;
-        }
-        // Anthropic's input is without what was read from and written to a cache.
-        let cache_read = self.count(&["cache_read_input_tokens"]);
-        let cache_written = self.count(&["cache_creation_input_tokens"]);
-        let input = sum([input, cache_read, cache_written]);
-        let completion = completion.unwrap_or(0);
-        let total = stated.unwrap_or(0).max((input + completion).min(MOST));
-
-        let inside = |names: [&str; 2], field: &str| {
-            names.iter().find_map(|name| Block(self.0.get(*name)?.as_object()?).count(&[field]))
-        };
-        let cached = inside(["prompt_tokens_details", "input_tokens_details"], "cached_tokens");
-        let reasoning =
-            inside(["completion_tokens_details", "output_tokens_details"], "reasoning_tokens");
-        let beyond = total.saturating_sub(input + completion);
-        let within = if beyond > 0 { 0 } else { reasoning.unwrap_or(0).min(completion) };
-        Some(Usage {
-            input,
-            cached: cached.or(cache_read).unwrap_or(0),
-            output: completion - within,
-            thinking: beyond + within,
-            tool: 0,
-            total,
-        })
-    }
-
-    /// `parts`: input, cached, output, thinking, tool. The total is never less than they are.
-    fn whole(parts: [Option<u64>; 5], total: Option<u64>) -> Option<Usage> {
-        if parts.iter().chain([&total]).all(Option::is_none) {
-            return None;
-        }
-        let [input, cached, output, thinking, tool] = parts.map(|part| part.unwrap_or(0));
-        let summed = sum([Some(input), Some(output), Some(thinking), Some(tool)]);
-        let total = total.unwrap_or(0).max(summed);
-        Some(Usage { input, cached, output, thinking, tool, total })
-    }
-
-    /// The first of `names` that holds a number.
-    fn count(&self, names: &[&str]) -> Option<u64> {
-        names.iter().find_map(|name| number(self.0.get(*name)?))
-    }
-}
-
-fn sum<const N: usize>(parts: [Option<u64>; N]) -> u64 {
-    // Each is at most 10^12, so this cannot overflow.
-    parts.into_iter().flatten().sum::<u64>().min(MOST)
-}
-
-fn number(value: &Value) -> Option<u64> {
-    let float = match value {
-        Value::Number(number) => match number.as_u64() {
-            Some(whole) => return Some(whole.min(MOST)),
-            None => number.as_f64()?,
-        },
-        Value::String(text) => text.trim().parse::<f64>().ok()?,
-        _ => return None,
-    };
-    if float.is_nan() {
-        return None;
-    }
-    // The conversion saturates: negative numbers become 0.
-    Some((float.ceil() as u64).min(MOST))
-}
 
 #[cfg(test)]
 mod tests;

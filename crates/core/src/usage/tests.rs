@@ -1,7 +1,7 @@
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Map, json};
 
-use super::*;
+use super::{reported::MOST, *};
 
 fn usage(input: u64, cached: u64, output: u64, thinking: u64, tool: u64, total: u64) -> Usage {
     Usage { input, cached, output, thinking, tool, total }
@@ -206,8 +206,11 @@ proptest! {
             ["prompt_tokens", "cache_read_input_tokens", "completion_tokens", "cache_creation_input_tokens", "x", "total_tokens"],
         ][form];
         let block: Map<String, Value> = names.iter().map(|name| (*name).into()).zip(numbers).collect();
+        let text = serde_json::to_string(&block).unwrap();
         let usage = Usage::from_json(&json!({"usage": block}));
         prop_assert!(usage.is_some());
+        let Reported(read) = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(read, usage, "straight from the text");
         let Usage { input, cached, output, thinking, tool, total } = usage.unwrap_or_default();
         prop_assert!([input, cached, output, thinking, tool, total].iter().all(|n| *n <= MOST));
     }

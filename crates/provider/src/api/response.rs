@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use keywheel_core::Usage;
+use keywheel_core::{Usage, usage::Reported};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{
     Content, FunctionCall, Part,
@@ -225,8 +225,8 @@ open_enum! {
 /// Reads a usage block. One without fields is a usage of zero, not a missing one: zeros are left
 /// out.
 pub(super) fn usage_of(block: Option<&Json>) -> Option<Usage> {
-    let block: Map<String, Value> = block?.parse().ok()?;
-    Usage::from_json(&json!({ "usageMetadata": block }))
+    let Reported(usage) = block?.parse().ok()?;
+    usage
 }
 
 /// Borrows when there is one text, as in nearly every event of a stream.

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use keywheel_core::Usage;
+use keywheel_core::{Usage, usage::Reported};
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// A frame, or a whole reply, of Gemini's or of OpenAI's dialect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -108,8 +108,8 @@ impl<'de> Visitor<'de> for Look {
                 }
                 Field::EventType => glance.is_error |= map.next_value::<Value>()? == "error",
                 Field::Usage => {
-                    let block = Map::from_iter([("usage".to_owned(), map.next_value()?)]);
-                    glance.usage = Usage::from_json(&Value::Object(block)).or(glance.usage);
+                    let Reported(usage) = map.next_value()?;
+                    glance.usage = usage.or(glance.usage);
                 }
                 Field::Candidates => {
                     let candidates: Option<_> = map.next_value()?;

@@ -12,7 +12,7 @@
 //! | `extra_content`, `reasoning_details` | fields of the content, since they have to come back with it |
 //! | any other field | `extra` of the answer or the candidate |
 
-use keywheel_core::Usage;
+use keywheel_core::{Usage, usage::Reported};
 use serde::{Deserialize, de::Error as _};
 use serde_json::{Map, Value, json};
 
@@ -360,8 +360,8 @@ fn finish_reason_of(reason: String) -> FinishReason {
 
 /// The usage in Gemini's words. Groq's streams have it within `x_groq`.
 pub(super) fn usage_metadata(usage: Option<&Value>, extra: &Map<String, Value>) -> Option<Json> {
-    let named = || Usage::from_json(&json!({ "usage": usage? }));
-    let usage = named().or_else(|| Usage::from_json(extra.get("x_groq")?))?;
+    let named = usage.and_then(|usage| Reported::deserialize(usage).ok()?.0);
+    let usage = named.or_else(|| Usage::from_json(extra.get("x_groq")?))?;
     let Usage { input, cached, output, thinking, tool: _, total } = usage;
     let counts = [
         ("promptTokenCount", input),
