@@ -37,7 +37,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log(&cli.command);
-    let ended = runtime(&cli.command).and_then(|runtime| {
+    let ended = runtime().and_then(|runtime| {
         let ended = runtime.block_on(commands::run(cli));
         // A prompt that waits on standard input, say, is not worth waiting for.
         runtime.shutdown_background();
@@ -53,13 +53,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// All cores for the gateway; one is enough to ask a question.
-fn runtime(command: &Command) -> Result<Runtime, Fault> {
-    let mut builder = match command {
-        Command::Serve(_) => Builder::new_multi_thread(),
-        _ => Builder::new_current_thread(),
-    };
-    Ok(builder.enable_all().build()?)
+/// One thread is enough to ask a question; a gateway has its own.
+fn runtime() -> Result<Runtime, Fault> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
 /// Logs to standard error: what goes wrong, and for `serve` what happens. `RUST_LOG` says otherwise.

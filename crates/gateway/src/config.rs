@@ -5,7 +5,13 @@ mod project;
 mod read;
 mod sections;
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    num::NonZero,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use keywheel::{
     ConfigErrors, ConfigFile, GeminiBuilder, KeyLoader,
@@ -131,6 +137,8 @@ pub struct Limits {
     pub connections: usize,
     /// How long requests under way have to end when the gateway stops. Defaults to 30 seconds.
     pub drain_time: Duration,
+    /// How many threads serve connections. Defaults to one for each core.
+    pub threads: Option<NonZero<usize>>,
 }
 
 impl Default for Limits {
@@ -143,6 +151,7 @@ impl Default for Limits {
             idle_time: Duration::from_secs(60),
             connections: 4_096,
             drain_time: Duration::from_secs(30),
+            threads: None,
         }
     }
 }

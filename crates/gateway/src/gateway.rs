@@ -3,7 +3,9 @@
 use std::{
     fmt, io,
     net::SocketAddr,
+    num::NonZero,
     sync::{Arc, PoisonError, RwLock},
+    thread,
     time::Duration,
 };
 
@@ -25,7 +27,7 @@ use crate::{
     metrics::Metrics,
     pinned,
     reload::{self, ReloadError, Reloaded, Source},
-    server::{self, Phase, Phases, ServerLimits, Stage},
+    server::{self, Lanes, Phase, Phases, ServerLimits, Stage},
     spool::{Spool, SpoolLimits},
     upload::Signer,
 };
@@ -58,6 +60,9 @@ pub enum StartError {
     /// The secret for upload addresses cannot be made or read.
     #[error("the secret for upload addresses cannot be kept in the state folder: {0}")]
     Secret(#[source] io::Error),
+    /// The system gives no threads to serve connections on.
+    #[error("there are no threads to serve connections on: {0}")]
+    Threads(#[source] io::Error),
 }
 
 impl Gateway {
@@ -103,6 +108,8 @@ impl Gateway {
         let listen_error = |source| StartError::Listen { address, source };
         let listener = server::listen(address).await.map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
+        let cores = || thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+        let threads = settings.limits.threads.unwrap_or_else(cores);
         let first = settings.projects.default().ok_or(StartError::NoProject)?.name.clone();
         let ledger = Ledger::builder().clock(Arc::clone(&clock)).config(ledger).open().await?;
         let client = client.clock(Arc::clone(&clock)).ledger(ledger.clone(), first.as_str());
@@ -113,7 +120,8 @@ impl Gateway {
         let phases = Phases::new();
         let source = Source::new(&settings, keys, address);
         let app = App::new(gemini, ledger, clock, settings, source, phases.stage())?;
-        Ok(Running::of(listener, address, Arc::new(app), phases))
+        let lanes = Lanes::new(threads).map_err(StartError::Threads)?;
+        Ok(Running::of(listener, address, Arc::new(app), phases, lanes))
     }
 }
 
@@ -127,8 +135,14 @@ pub struct Running {
 }
 
 impl Running {
-    fn of(listener: TcpListener, address: SocketAddr, app: Arc<App>, phases: Phases) -> Self {
-        let task = tokio::spawn(run(listener, Arc::clone(&app), phases.clone()));
+    fn of(
+        listener: TcpListener,
+        address: SocketAddr,
+        app: Arc<App>,
+        phases: Phases,
+        lanes: Lanes,
+    ) -> Self {
+        let task = tokio::spawn(run(listener, Arc::clone(&app), phases.clone(), lanes));
         let watch = reload::begin(&app);
         Self { app, address, phases, task, watch }
     }
@@ -207,9 +221,9 @@ impl Drop for Running {
     }
 }
 
-async fn run(listener: TcpListener, app: Arc<App>, phases: Phases) {
+async fn run(listener: TcpListener, app: Arc<App>, phases: Phases, lanes: Lanes) {
     let limits = ServerLimits::of(&app.current().settings.limits);
-    server::serve(listener, Arc::clone(&app), limits, phases.stage()).await;
+    server::serve(listener, Arc::clone(&app), limits, phases.stage(), &lanes).await;
     app.write_everything().await;
     phases.reach(Phase::Ended);
 }

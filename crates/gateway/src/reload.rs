@@ -198,12 +198,15 @@ fn with_those_who_left(mut rules: LedgerRules, before: &LedgerRules) -> LedgerRu
 fn for_the_next_start(before: &Settings, after: &Settings) -> Vec<String> {
     let of_the_port = |settings: &Settings| {
         let limits = settings.limits;
-        (limits.connections, limits.head_time, limits.idle_time)
+        (limits.connections, limits.head_time, limits.idle_time, limits.threads)
     };
     let changed = [
         (before.listen != after.listen && before.listen.port() != 0, "listen"),
         (before.upstream != after.upstream, "[upstream]"),
-        (of_the_port(before) != of_the_port(after), "[serve] connections, head_time or idle_time"),
+        (
+            of_the_port(before) != of_the_port(after),
+            "[serve] connections, head_time, idle_time or threads",
+        ),
         (before.watch != after.watch, "watch"),
     ];
     let changed = changed.into_iter().filter(|(changed, _)| *changed);

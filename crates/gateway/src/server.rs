@@ -1,6 +1,7 @@
 //! The port: connections with limits on all that a client can be slow or large with, and a stop that lets requests end.
 
 mod connection;
+mod lanes;
 mod limits;
 mod phase;
 mod stall;
@@ -9,9 +10,15 @@ use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet, time::timeout};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    task::JoinSet,
+    time::timeout,
+};
 
 pub(crate) use self::{
+    lanes::Lanes,
     limits::{MAX_HEADERS, ServerLimits},
     phase::{Phase, Phases, Stage},
 };
@@ -33,7 +40,7 @@ pub(crate) trait Service: Send + Sync + 'static {
     ) -> impl Future<Output = Response<AnswerBody>> + Send;
 }
 
-/// Serves `listener` until `phase` says otherwise; ends when every connection has.
+/// Serves `listener` on `lanes` until `phase` says otherwise; ends when every connection has.
 ///
 /// In [`Phase::Draining`] nothing new is accepted, connections without a request close, the others after it. After the
 /// drain's time it is [`Phase::Ending`]: streams end with an error their client notices. What is left after two
@@ -43,6 +50,7 @@ pub(crate) async fn serve<S: Service>(
     service: Arc<S>,
     limits: ServerLimits,
     mut stage: Stage,
+    lanes: &Lanes,
 ) {
     let mut connections = JoinSet::new();
     let free = Arc::new(Semaphore::new(limits.connections));
@@ -57,14 +65,23 @@ pub(crate) async fn serve<S: Service>(
             accepted = listener.accept() => accepted,
             () = stage.left(Phase::Serving) => break,
         };
-        match accepted {
+        // Taken out of this runtime, since another will wait for it.
+        match accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
             Ok((stream, peer)) => {
                 let (service, rules, stage) =
                     (Arc::clone(&service), Arc::clone(&rules), stage.clone());
-                connections.spawn(async move {
-                    connection::serve(stream, peer, service, &rules, stage).await;
-                    drop(permit);
-                });
+                let lane = lanes.freest();
+                let handle = lane.handle().clone();
+                let served = async move {
+                    match TcpStream::from_std(stream) {
+                        Ok(stream) => {
+                            connection::serve(stream, peer, service, &rules, stage).await;
+                        }
+                        Err(error) => tracing::warn!(%error, "a connection could not be served"),
+                    }
+                    drop((permit, lane));
+                };
+                connections.spawn_on(served, &handle);
             }
             // The client was gone already, or there are no file handles.
             Err(error) => {

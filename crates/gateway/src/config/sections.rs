@@ -1,6 +1,9 @@
 //! The sections of the file, one by one. What is wrong is noted in them.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZero,
+};
 
 use keywheel::{
     ConfigFile,
@@ -121,6 +124,9 @@ pub(super) fn limits(mut at: Section<'_>) -> Limits {
     limits.drain_time = at.text("drain_time", DURATION, any_time).unwrap_or(limits.drain_time);
     if let Some(most) = at.number("connections", 1) {
         limits.connections = usize::try_from(most).unwrap_or(usize::MAX);
+    }
+    if let Some(threads) = at.number("threads", 1) {
+        limits.threads = NonZero::new(usize::try_from(threads).unwrap_or(usize::MAX));
     }
     at.end();
     limits

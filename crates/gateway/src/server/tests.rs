@@ -46,7 +46,10 @@ impl Served {
         let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (echo, phases) = (Arc::new(Echo::default()), Phases::new());
-        let task = tokio::spawn(serve(listener, Arc::clone(&echo), limits, phases.stage()));
+        let (service, stage) = (Arc::clone(&echo), phases.stage());
+        let task = tokio::spawn(async move {
+            serve(listener, service, limits, stage, &Lanes::here()).await;
+        });
         Self { address, echo, phases, task }
     }
 

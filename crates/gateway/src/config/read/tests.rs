@@ -1,4 +1,4 @@
-use std::fs;
+use std::{fs, num::NonZero};
 
 use keywheel::{KeyLoader, ledger::Durability};
 
@@ -98,6 +98,7 @@ fn the_defaults_that_the_example_shows_are_the_defaults() {
         "text",
         "origins",
         "quota_project",
+        "threads",
         "path",
         "dotenv",
         "file",
@@ -177,6 +178,7 @@ fn every_setting_takes_effect() {
         idle_time = "2s"
         connections = 10
         drain_time = "0s"
+        threads = 3
         [ledger]
         path = "l.db"
         storage = "require_existing"
@@ -206,6 +208,7 @@ fn every_setting_takes_effect() {
     assert_eq!((limits.body, limits.upload, limits.connections), (1 << 20, 3 << 30, 10));
     assert_eq!((limits.head_time.as_secs(), limits.idle_time.as_secs()), (1, 2));
     assert!(limits.drain_time.is_zero());
+    assert_eq!(limits.threads, NonZero::new(3));
 
     let a = settings.projects.named("a").unwrap();
     assert_eq!((a.requests_per_minute, a.in_flight, a.priority), (Some(6), Some(4), 100));
