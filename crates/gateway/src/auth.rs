@@ -1,6 +1,6 @@
 //! Who asks: from a request's head and its sender to a project.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{borrow::Cow, fmt, net::SocketAddr, sync::Arc};
 
 use http::{HeaderMap, HeaderName, Uri, header, request::Parts};
 
@@ -29,6 +29,29 @@ pub(crate) struct Access {
     pub(crate) hosts: Vec<String>,
 }
 
+/// Who asks.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    pub(crate) project: Arc<Project>,
+    /// The one credential of the request, if it shows one.
+    pub(crate) credential: Option<Credential>,
+}
+
+/// What a client showed. No log repeats it.
+pub(crate) struct Credential(String);
+
+impl Credential {
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credential(…)")
+    }
+}
+
 /// Which project asks: by its token and by the project it names in a header, or in the path that `route` tells of.
 ///
 /// # Errors
@@ -40,7 +63,7 @@ pub(crate) fn identify(
     route: &Route,
     projects: &Projects,
     access: &Access,
-) -> Result<Arc<Project>, Refusal> {
+) -> Result<Asker, Refusal> {
     let named = named(&head.headers, route)?;
     if !access.tokens {
         is_local(head, peer, access)?;
@@ -48,7 +71,10 @@ pub(crate) fn identify(
             Some(name) => projects.named(name),
             None => projects.default(),
         };
-        return project.cloned().ok_or_else(unknown_project);
+        let project = project.cloned().ok_or_else(unknown_project)?;
+        // Whatever it is, it is none of the provider's business.
+        let shown = credential(head).ok().map(|shown| Credential(shown.into_owned()));
+        return Ok(Asker { project, credential: shown });
     }
     let token = credential(head)?;
     let hash = TokenHash::of(&token);
@@ -65,21 +91,17 @@ pub(crate) fn identify(
         Some(name) => own.find(|project| project.name.as_str() == name),
         None => own.next(),
     };
-    project.cloned().ok_or_else(unknown_project)
-}
-
-/// The credential that a request shows, if it shows one.
-pub(crate) fn shown(head: &Parts) -> Option<String> {
-    credential(head).ok()
+    let project = project.cloned().ok_or_else(unknown_project)?;
+    Ok(Asker { project, credential: Some(Credential(token.into_owned())) })
 }
 
 /// The one credential of a request.
 ///
 /// Some clients show theirs in two places, which is harmless as long as it is the same.
-fn credential(head: &Parts) -> Result<String, Refusal> {
-    let mut shown: Vec<String> = Vec::new();
+fn credential(head: &Parts) -> Result<Cow<'_, str>, Refusal> {
+    let mut shown = Vec::new();
     for value in head.headers.get_all(GOOGLE_KEY) {
-        shown.push(text(value.as_bytes())?);
+        shown.push(Cow::Borrowed(text(value.as_bytes())?));
     }
     for value in head.headers.get_all(header::AUTHORIZATION) {
         let value = text(value.as_bytes())?;
@@ -93,7 +115,7 @@ fn credential(head: &Parts) -> Result<String, Refusal> {
             .scope("token")
             .should_retry(false));
         };
-        shown.push(token.trim().to_owned());
+        shown.push(Cow::Borrowed(token.trim()));
     }
     shown.extend(route::credentials(head.uri.query().unwrap_or_default()));
     shown.retain(|token| !token.is_empty());
@@ -122,9 +144,8 @@ fn looks_like_googles(token: &str) -> bool {
     token.starts_with("AIza") || token.starts_with("AQ.")
 }
 
-fn text(bytes: &[u8]) -> Result<String, Refusal> {
-    let text = std::str::from_utf8(bytes).map(|text| text.trim().to_owned());
-    text.map_err(|_| {
+fn text(bytes: &[u8]) -> Result<&str, Refusal> {
+    std::str::from_utf8(bytes).map(str::trim).map_err(|_| {
         Refusal::new(Reason::UnknownToken, "the credential is no text")
             .scope("token")
             .should_retry(false)

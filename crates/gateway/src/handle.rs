@@ -28,7 +28,8 @@ pub(crate) use self::{
 };
 use crate::{
     admit::Refused,
-    auth, cors,
+    auth::{self, Asker, Credential},
+    cors,
     gateway::{App, Current},
     project::Project,
     refusal::{Reason, Refusal},
@@ -66,6 +67,8 @@ impl Service for App {
 pub(crate) struct Asked {
     pub(crate) route: Route,
     pub(crate) project: Arc<Project>,
+    /// What the client showed for it, to be kept from the provider.
+    pub(crate) credential: Option<Credential>,
     /// It goes on with an upload that was begun, by its signed address.
     pub(crate) begun: Option<Begun>,
 }
@@ -127,16 +130,17 @@ fn asked(
     let mut route = route::of(head, now.settings.upstream)?;
     record.goes_to(&route);
     let begun = begun(app, head, &mut route)?;
-    let project =
+    let asker =
         match auth::identify(head, peer, &route, &now.settings.projects, &now.settings.access) {
             // The second request of an upload brings no key: its address is one.
             Err(refusal) if refusal.reason == Reason::NoToken => {
                 let named =
                     begun.as_ref().and_then(|begun| now.settings.projects.named(&begun.project));
-                named.cloned().ok_or(refusal)?
+                Asker { project: named.cloned().ok_or(refusal)?, credential: None }
             }
             other => other?,
         };
+    let Asker { project, credential } = asker;
     record.is_of(&project);
     if let Some(model) = &route.model {
         allowed(&project, model)?;
@@ -145,7 +149,7 @@ fn asked(
         let fault = "conversations over web sockets are not handed on; point the client at the provider for them";
         return Err(Refusal::new(Reason::UnboundedRoute, fault).should_retry(false));
     }
-    Ok(Asked { route, project, begun })
+    Ok(Asked { route, project, credential, begun })
 }
 
 /// The upload that this request goes on with, by the address that the gateway signed for it.

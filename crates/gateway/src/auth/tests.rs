@@ -61,12 +61,12 @@ impl Fixture {
 
     fn identify(&self, peer: SocketAddr, head: Parts) -> Result<String, Refusal> {
         let route = route::of(&head, Dialect::Native).unwrap();
-        let project = identify(&head, peer, &route, &self.projects, &self.access)?;
-        Ok(project.name.as_str().to_owned())
+        let asker = identify(&head, peer, &route, &self.projects, &self.access)?;
+        Ok(asker.project.name.as_str().to_owned())
     }
 }
 
-fn reason<T: std::fmt::Debug>(outcome: Result<T, Refusal>) -> Reason {
+fn reason<T: fmt::Debug>(outcome: Result<T, Refusal>) -> Reason {
     outcome.unwrap_err().reason
 }
 

@@ -15,7 +15,7 @@ use keywheel::{
 use super::{Asked, Form, Record, allowed, inward};
 use crate::{
     admit::{Asking, Refused},
-    auth, budget,
+    budget,
     gateway::{App, Current},
     headers, pinned,
     project::{Project, Unbounded},
@@ -58,8 +58,8 @@ pub(super) async fn ask(
     let body = inward::take(app, body, most).await?;
     let has_body = !body.is_empty();
     let mut headers = headers::to_upstream(&head.headers);
-    if let Some(token) = auth::shown(head) {
-        headers::forget(&token, &mut headers);
+    if let Some(credential) = &asked.credential {
+        headers::forget(credential.expose(), &mut headers);
     }
     let call = Call {
         method: asked.route.method.clone(),

@@ -1,5 +1,7 @@
 //! From the segments of a path to a route.
 
+use std::borrow::Cow;
+
 use http::Method;
 
 use super::{Dialect, Kind, Route, Version, bad};
@@ -22,7 +24,7 @@ const LIVE: &str = "google.ai.generativelanguage.";
 ///
 /// An encoded colon is one: it is what some HTTP clients make of `x:generateContent`. An encoded slash is none: it would
 /// be a slash to some of those on the way, and part of a name to others.
-pub(super) fn segments(path: &str) -> Result<Vec<String>, Refusal> {
+pub(super) fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, Refusal> {
     let path = path.strip_prefix('/').ok_or_else(|| bad("the path must begin with a slash"))?;
     // The base URL of some clients ends in a slash, and so does what they ask for.
     let path = path.strip_suffix('/').unwrap_or(path);
@@ -36,7 +38,7 @@ pub(super) fn segments(path: &str) -> Result<Vec<String>, Refusal> {
     Ok(segments)
 }
 
-fn segment(text: &str) -> Result<String, Refusal> {
+fn segment(text: &str) -> Result<Cow<'_, str>, Refusal> {
     if text.len() > 3 * LONGEST_SEGMENT {
         return Err(bad("a part of the path is too long"));
     }
@@ -60,12 +62,12 @@ fn segment(text: &str) -> Result<String, Refusal> {
 /// The route of these segments. `here` says how the client calls the gateway, for what it is told of a slip.
 pub(super) fn route(
     method: &Method,
-    segments: &[String],
+    segments: &[Cow<'_, str>],
     query: Vec<(String, String)>,
     upstream: Dialect,
     here: impl FnOnce() -> String,
 ) -> Result<Route, Refusal> {
-    let mut rest: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let mut rest: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
     let mut project = None;
     if rest.first() == Some(&"p") {
         let name = rest.get(1).ok_or_else(unknown)?;

@@ -1,5 +1,7 @@
 //! A request's query: what of it is handed on, and what in it is a credential.
 
+use std::borrow::Cow;
+
 use super::bad;
 use crate::refusal::Refusal;
 
@@ -21,7 +23,7 @@ pub(super) fn pairs(query: &str) -> Result<Vec<(String, String)>, Refusal> {
             return Err(bad("the query may set neither the method nor headers"));
         }
         if !is_credential(&name) {
-            pairs.push((name, value));
+            pairs.push((name.into_owned(), value.into_owned()));
         }
         if pairs.len() > MOST_PAIRS {
             return Err(bad("the query has too many parts"));
@@ -31,28 +33,27 @@ pub(super) fn pairs(query: &str) -> Result<Vec<(String, String)>, Refusal> {
 }
 
 /// The credentials in `query`: the values of `key` and its relatives. Those that cannot be decoded come as they are.
-pub(crate) fn credentials(query: &str) -> Vec<String> {
+pub(crate) fn credentials(query: &str) -> impl Iterator<Item = Cow<'_, str>> {
     let fields = query.split('&').filter_map(|field| field.split_once('='));
     let named = fields.filter(|(name, _)| decode(name, true).is_some_and(|n| is_credential(&n)));
     named
-        .map(|(_, value)| decode(value, true).unwrap_or_else(|| value.to_owned()))
+        .map(|(_, value)| decode(value, true).unwrap_or(Cow::Borrowed(value)))
         .filter(|value| !value.is_empty())
-        .collect()
 }
 
 /// Google reads system parameters with and without a dollar sign.
 fn is_credential(name: &str) -> bool {
-    let name = name.trim().trim_start_matches('$').to_ascii_lowercase();
-    matches!(
-        name.as_str(),
-        "key" | "api_key" | "apikey" | "access_token" | "oauth_token" | "bearer_token"
-    )
+    const NAMES: [&str; 6] =
+        ["key", "api_key", "apikey", "access_token", "oauth_token", "bearer_token"];
+    let name = name.trim().trim_start_matches('$');
+    NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 /// Google's front end takes another method, and other headers, out of the query of those who cannot set them.
 fn steers(name: &str) -> bool {
-    let name = name.trim().trim_start_matches('$').to_ascii_lowercase();
-    matches!(name.as_str(), "httpmethod" | "httpheaders" | "_method" | "x-http-method-override")
+    const NAMES: [&str; 4] = ["httpmethod", "httpheaders", "_method", "x-http-method-override"];
+    let name = name.trim().trim_start_matches('$');
+    NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 fn is_plain(text: &str) -> bool {
@@ -60,7 +61,10 @@ fn is_plain(text: &str) -> bool {
 }
 
 /// Decodes escapes once; in a query `+` is a space. `None` if they are no escapes, or what comes out is no text.
-pub(super) fn decode(text: &str, is_query: bool) -> Option<String> {
+pub(super) fn decode(text: &str, is_query: bool) -> Option<Cow<'_, str>> {
+    if !text.bytes().any(|byte| byte == b'%' || (byte == b'+' && is_query)) {
+        return Some(Cow::Borrowed(text));
+    }
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -73,5 +77,5 @@ pub(super) fn decode(text: &str, is_query: bool) -> Option<String> {
             byte => byte,
         });
     }
-    String::from_utf8(bytes).ok()
+    String::from_utf8(bytes).ok().map(Cow::Owned)
 }
