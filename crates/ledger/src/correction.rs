@@ -1,10 +1,8 @@
 //! How far input estimates were off, model by model, so that the next one is a bound again.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::VecDeque, sync::Arc};
 
+use foldhash::HashMap;
 use keywheel_core::Usage;
 
 /// How many of a model's latest errors are kept.

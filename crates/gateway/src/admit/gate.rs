@@ -4,7 +4,6 @@
 //! moment came that a limit had named, or a second passed, since other processes settle and free keys without a word.
 
 use std::{
-    collections::HashMap,
     fmt,
     future::Future,
     pin::pin,
@@ -15,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use foldhash::HashMap;
 use futures_util::future::{Either, select};
 use keywheel::{
     Clock, Error, ExhaustedKind,
@@ -81,8 +81,8 @@ impl Gate {
     pub(crate) fn new(ledger: &Ledger, clock: Arc<dyn Clock>) -> Self {
         let state = State {
             line: Line::default(),
-            bells: HashMap::new(),
-            minutes: HashMap::new(),
+            bells: HashMap::default(),
+            minutes: HashMap::default(),
             freed: Some(ledger.freed()),
             is_closed: false,
         };

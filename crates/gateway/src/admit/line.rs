@@ -18,11 +18,9 @@
 
 mod rules;
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
+use foldhash::HashMap;
 use keywheel::ledger::AccountId;
 
 /// How many equals may pass one who waits for what is shared.

@@ -6,11 +6,11 @@
 //! `docs/decisions/0015-breaker-and-retry-budget.md`.
 
 use std::{
-    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use foldhash::HashMap;
 use keywheel_core::Clock;
 use tokio::sync::{Notify, futures::Notified};
 

@@ -4,10 +4,9 @@
 //! one's turn comes just before its deadline: sent then, its answer comes too late, and the quota is gone for
 //! nothing, for it and for all behind it. So a call stops waiting while there is still time to answer.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::HashMap;
 
 /// What half of the free tier's answers take, as reported in October 2026 (median of 14 calls: about 5 s).
 const USUAL_MS: i64 = 5_000;

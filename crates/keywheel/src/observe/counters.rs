@@ -2,13 +2,14 @@
 
 use std::{
     array,
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
+use foldhash::HashMap;
 use keywheel_core::{Cause, Usage};
 use serde::Serialize;
 

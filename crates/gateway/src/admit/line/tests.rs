@@ -1,3 +1,5 @@
+mod shared;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -141,7 +143,12 @@ fn time_alone_helps_who_waits_for_a_moment() {
     let now = T + 5_000;
     assert_eq!(line.met(ticket, Met { until_ms: Some(now), ..day }, DEPTH, now), Ok(vec![]));
     assert_eq!(line.next_moment(now), Some(now + SHORTEST_PAUSE_MS));
-    assert_eq!(line.look_again(now), [ticket], "nobody knows what others did");
+    assert_eq!(line.next_moment(now + SHORTEST_PAUSE_MS), None, "it is there");
+    let other = goes(&mut line, of("b", 0));
+    let later = Met { until_ms: Some(now + 9_000), ..day };
+    assert_eq!(line.met(other, later, DEPTH, now), Ok(vec![]));
+    assert_eq!(line.next_moment(now), Some(now + SHORTEST_PAUSE_MS), "the soonest");
+    assert_eq!(line.look_again(now), [ticket, other], "nobody knows what others did");
 }
 
 #[test]
@@ -154,7 +161,9 @@ fn no_more_are_under_way_than_the_cap_and_they_follow_in_their_order() {
     let (one, other) = (goes(&mut line, two()), goes(&mut line, two()));
     let waiting: Vec<_> = (0..3).map(|_| waits(&mut line, two())).collect();
     assert!(line.wants_a_place(waiting[0]));
-    goes(&mut line, of("b", 0));
+    blocked(&mut line, of("b", 0), Limit::Own);
+    let behind = waits(&mut line, of("b", 0));
+    assert!(!line.wants_a_place(behind), "there are places enough");
     assert_eq!(line.let_through(one, T), [], "under way until it leaves");
     assert_eq!(line.leave(one, T), [waiting[0]]);
     // None of them met a limit: they need not try one by one.
@@ -194,7 +203,7 @@ fn a_queue_is_no_deeper_than_its_bound_but_who_comes_back_has_his_place() {
 #[test]
 fn equals_take_turns() {
     let mut line = Line::default();
-    let mut whose = HashMap::new();
+    let mut whose = HashMap::default();
     for project in ["a", "b", "c"] {
         whose.insert(blocked(&mut line, of(project, 3), Limit::Allowance), project);
         for _ in 0..3 {
@@ -252,6 +261,11 @@ fn who_comes_back_after_it_was_let_through_stands_where_it_stood() {
     let second = blocked(&mut line, of("a", 0), Limit::Own);
     // The provider refused all keys.
     assert_eq!(line.met(first, met(Limit::Keys), DEPTH, T), Ok(vec![]));
+    assert_eq!(
+        line.each().collect::<Vec<_>>(),
+        [(&name("a"), 2, 0)],
+        "its place under way is free"
+    );
     assert_eq!(line.look_again(T), [first]);
     assert_eq!(line.let_through(first, T), [second]);
 }
@@ -484,6 +498,7 @@ proptest! {
             prop_assert!(steps < 20_000, "they try for ever");
         }
         prop_assert_eq!(world.line.queued(), 0);
+        prop_assert!(world.line.trying.is_empty());
         prop_assert!(world.line.queues.values().all(|queue| queue.under_way == 0));
     }
 }
