@@ -223,11 +223,17 @@ fn push_number(text: &mut String, name: &str, number: u64) {
 /// A string of RFC 9651, §3.3.3, put together from `parts`: of ASCII alone.
 fn push_quoted<const N: usize>(text: &mut String, parts: [&str; N]) {
     text.push('"');
-    for c in parts.into_iter().flat_map(str::chars) {
-        match c {
-            '"' | '\\' => text.extend(['\\', c]),
-            ' '..='~' => text.push(c),
-            _ => text.push('?'),
+    for part in parts {
+        if part.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
+            text.push_str(part);
+            continue;
+        }
+        for c in part.chars() {
+            match c {
+                '"' | '\\' => text.extend(['\\', c]),
+                ' '..='~' => text.push(c),
+                _ => text.push('?'),
+            }
         }
     }
     text.push('"');
@@ -248,6 +254,11 @@ fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{Read as _, Seek as _},
+        sync::Arc,
+    };
+
     use keywheel::ledger::Sum;
 
     use super::*;
@@ -300,6 +311,11 @@ mod tests {
         let name = r#""allowance-calls-a-month-for-m? \"x\"""#;
         assert_eq!(headers["ratelimit"].to_str().unwrap(), format!("{name};r=1;t=43200"));
         assert_eq!(headers["ratelimit-policy"].to_str().unwrap(), format!("{name};q=10;w=2592000"));
+        let budget = headers[BUDGET].to_str().unwrap();
+        assert!(budget.starts_with("scope=allowance, period=month, unit=calls, "), "{budget}");
+        assert!(budget.contains(r#", model="m? \"x\"", reset="#), "{budget}");
+        let warning = headers[WARNING].to_str().unwrap();
+        assert!(warning.starts_with("90 % of the allowance of all projects ("), "{warning}");
 
         let total = marked(&standing(Limit::tokens(Period::Total, u64::MAX), 7), None);
         let most = LARGEST;
@@ -308,7 +324,10 @@ mod tests {
             format!("\"project-tokens-in-total\";r={most}")
         );
         assert!(!total["x-keywheel-budget"].to_str().unwrap().contains("reset"));
-        for headers in [headers, total] {
+        let spent = marked(&standing(Limit::tokens(Period::Total, 10), 9), None);
+        let warning = spent[WARNING].to_str().unwrap();
+        assert!(warning.ends_with(" are used; it never begins anew"), "{warning}");
+        for headers in [headers, total, spent] {
             assert!(headers.values().all(|value| value.to_str().is_ok()));
         }
     }
@@ -327,11 +346,50 @@ mod tests {
         assert!(over[WARNING].to_str().unwrap().starts_with("150 %"));
     }
 
+    /// A slow answer outlives the minute, and the day, in which its request came.
+    #[test]
+    fn what_began_anew_meanwhile_is_there_in_no_time() {
+        let day = standing(Limit::tokens(Period::Day, 1_000), 250);
+        let minute = MinuteStanding { cap: 60, used: 12, reset_ms: at(NOON).timestamp_millis() };
+        let mut headers = HeaderMap::new();
+        let mut limits = |standing: Option<&LimitStanding>, now: &str| {
+            mark(&mut headers, standing, Some(minute), at(now));
+            let all: Vec<_> = headers.get_all(RATE_LIMIT).iter().collect();
+            assert_eq!(all.len(), 1, "it replaces what stood there");
+            all[0].to_str().unwrap().to_owned()
+        };
+        let minute = "\"requests-a-minute\";r=48;t=0";
+        let day_in = |seconds| format!("\"project-tokens-a-day\";r=750;t={seconds}, {minute}");
+        assert_eq!(limits(Some(&day), "2026-12-01T07:59:58.5Z"), day_in(2), "not a moment earlier");
+        assert_eq!(limits(Some(&day), "2026-12-01T07:59:59Z"), day_in(1));
+        assert_eq!(limits(Some(&day), "2026-12-01T08:00:01Z"), day_in(0));
+        assert_eq!(limits(None, "2026-12-01T08:00:01Z"), minute);
+    }
+
     #[test]
     fn without_limits_nothing_is_said() {
         let mut headers = HeaderMap::new();
         mark(&mut headers, None, None, at(NOON));
         assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn the_log_has_one_line_of_a_limit_that_is_used_up_to_80_percent() {
+        let mut log = Arc::new(tempfile::tempfile().unwrap());
+        let to_log = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::clone(&log));
+        tracing::subscriber::with_default(to_log.finish(), || {
+            let warned = Warned::default();
+            for used in [799, 800, 900] {
+                let day = standing(Limit::tokens(Period::Day, 1_000), used);
+                warned.note(&"triage".parse().unwrap(), &day);
+            }
+        });
+        let mut text = String::new();
+        log.rewind().unwrap();
+        log.read_to_string(&mut text).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains("is used up to 80 %"), "{text}");
+        assert!(text.contains("triage"), "{text}");
     }
 
     #[test]
