@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use self::{
     clients::Clients,
-    connector::{Connector, proxy_to},
+    connector::{Connector, from_env, proxy_to},
     pieces::Pieces,
 };
 use crate::{Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse};
@@ -65,8 +65,9 @@ impl Default for Timeouts {
 /// - Answers come as they are on the wire; no compression is asked for.
 /// - `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are respected, in capitals or not, but never for
 ///   loopback addresses: a gateway or simulator on this machine is not behind a proxy. A proxy's URL begins with
-///   `http`, `https`, `socks5` or `socks4`, and may hold a user name and a password. Names are looked up by the
-///   proxy.
+///   `http`, `https`, `socks5` or `socks4` (or `socks5h` or `socks4a`, which are the same here), and may hold a user
+///   name and a password, but for `socks4`. Names are looked up by the proxy. Errors on the way through a proxy name
+///   it by host and port.
 ///
 /// Needs a tokio runtime with time and I/O enabled. Each runtime that sends through it, or through a clone of it, has
 /// connections of its own, so one may end while others go on.
@@ -82,9 +83,10 @@ impl HttpTransport {
     /// A transport with these time limits.
     ///
     /// # Errors
-    /// TLS cannot be set up: the system has no root certificates, say.
+    /// TLS cannot be set up: the system has no root certificates, say. Or the environment names a proxy that cannot be
+    /// used, in which case the variable is named.
     pub fn new(timeouts: &Timeouts) -> Result<Self, TransportError> {
-        Self::through(Matcher::from_env(), timeouts)
+        Self::through(from_env()?, timeouts)
     }
 
     fn through(proxies: Matcher, timeouts: &Timeouts) -> Result<Self, TransportError> {

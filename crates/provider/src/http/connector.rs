@@ -1,5 +1,6 @@
 //! How a connection comes about: directly or through a proxy, with TLS where the URL says so.
 
+mod named;
 mod proxy;
 
 use std::{
@@ -27,8 +28,8 @@ use rustls::{ClientConfig, crypto::CryptoProvider};
 use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
 
-pub(super) use self::proxy::proxy_to;
 use self::proxy::{place, socks, tunnel, with_port};
+pub(super) use self::{named::from_env, proxy::proxy_to};
 use super::causes;
 
 /// Between the probes that tell a dead connection from a silent one, and before the first of them.

@@ -111,6 +111,7 @@ pub(super) async fn tunnel(
     if !reply.status().is_success() {
         return Err(format!("it answered {}", reply.status()).into());
     }
+    // In TLS we speak first, so nothing of it was read with the answer.
     let tunnel = upgrade::on(reply).await?.downcast::<Link>();
     Ok(tunnel.map_err(|_| "the tunnel is lost")?.io)
 }

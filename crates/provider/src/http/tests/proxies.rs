@@ -175,9 +175,10 @@ async fn a_proxy_spoken_to_over_tls_is_offered_no_protocol() {
 
 #[tokio::test]
 async fn a_proxy_that_never_answers_is_no_connection_in_time() {
-    let (proxy, _received) = server(|stream| async move {
-        let _stream = stream;
-        std::future::pending().await
+    let (gone, mut ended) = mpsc::unbounded_channel();
+    let (proxy, _received) = server(move |stream| {
+        let gone = gone.clone();
+        async move { gone.send(closed(stream).await).unwrap() }
     })
     .await;
     let proxies = Matcher::builder().all(format!("http://{proxy}")).build();
@@ -187,6 +188,7 @@ async fn a_proxy_that_never_answers_is_no_connection_in_time() {
     assert!(is_unsent(&error), "{error}");
     let wanted = format!("no connection in time: through the proxy {proxy}: ");
     assert!(error.to_string().starts_with(&wanted), "{error}");
+    assert_eq!(ended.recv().await, Some(true), "it is still asked");
 }
 
 #[tokio::test]
@@ -222,6 +224,12 @@ async fn this_machine_is_never_behind_a_proxy() {
 
 #[tokio::test]
 async fn socks_is_spoken_with_its_credentials_and_told_the_name_and_the_port() {
+    for scheme in ["socks5", "socks5h"] {
+        is_told_the_name(scheme).await;
+    }
+}
+
+async fn is_told_the_name(scheme: &str) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = listener.local_addr().unwrap();
     let served = tokio::spawn(async move {
@@ -241,7 +249,7 @@ async fn socks_is_spoken_with_its_credentials_and_told_the_name_and_the_port() {
         stream.write_all(OK).await.unwrap();
         head
     });
-    let transport = behind(&format!("socks5://me:secret@{proxy}"), "");
+    let transport = behind(&format!("{scheme}://me:secret@{proxy}"), "");
     assert_eq!(post(&transport, "http://provider.invalid").await.unwrap().status, 200);
     let head = served.await.unwrap();
     assert!(
@@ -273,4 +281,26 @@ async fn a_socks_proxy_that_is_not_there_or_refuses_was_no_connection() {
             assert!(error.to_string().starts_with(&wanted), "{error}");
         }
     }
+}
+
+#[test]
+fn no_transport_is_made_while_the_environment_names_a_proxy_that_cannot_be_used() {
+    const CHILD: &str = "KEYWHEEL_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        let error = HttpTransport::new(&Timeouts::default()).unwrap_err();
+        assert!(error.to_string().starts_with("https_proxy cannot be used: "), "{error}");
+        return;
+    }
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let name = "no_transport_is_made_while_the_environment_names_a_proxy_that_cannot_be_used";
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("{module}::{name}"), "--nocapture"])
+        .env_clear()
+        .env(CHILD, "1")
+        .env("https_proxy", "ftp://me:secret@host")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("1 passed"), "{said}");
 }
