@@ -11,7 +11,7 @@ use futures_util::{
     FutureExt as _, StreamExt as _, TryStreamExt as _, future::BoxFuture, stream::BoxStream,
 };
 use http::{
-    HeaderValue, Request, Uri,
+    HeaderValue, Method, Request, Uri,
     header::{self, CONTENT_LENGTH, PROXY_AUTHORIZATION},
     uri::{Authority, Scheme},
 };
@@ -119,7 +119,15 @@ impl HttpTransport {
             headers.entry(PROXY_AUTHORIZATION).or_insert_with(|| credentials.clone());
         }
         let body = match body.bytes() {
-            Some(bytes) => Either::Left(Full::new(bytes.clone())),
+            Some(bytes) => {
+                // Some servers answer 411 to a request that could have a body and does not say that it has none: RFC
+                // 9110, section 8.6.
+                if bytes.is_empty() && matches!(method, Method::POST | Method::PUT | Method::PATCH)
+                {
+                    headers.insert(CONTENT_LENGTH, 0.into());
+                }
+                Either::Left(Full::new(bytes.clone()))
+            }
             None => {
                 // Else it would go out chunked, which not every route of the provider takes.
                 headers.insert(CONTENT_LENGTH, body.len().into());

@@ -1,6 +1,6 @@
 use std::{net::SocketAddr, sync::Arc};
 
-use http::{HeaderMap, HeaderValue, Method};
+use http::HeaderMap;
 use keywheel_core::ApiKey;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -349,6 +349,27 @@ async fn a_caller_s_own_user_agent_is_kept() {
     let head = received.recv().await.unwrap();
     assert!(head.contains("\r\nuser-agent: theirs/1"), "{head}");
     assert_eq!(head.matches("user-agent").count(), 1);
+}
+
+/// RFC 9110, section 8.6.
+#[tokio::test]
+async fn that_there_is_no_body_is_said_where_there_could_be_one() {
+    let (address, mut received) = says(OK).await;
+    let transport = transport();
+    for (method, times) in [
+        (Method::POST, 1),
+        (Method::PUT, 1),
+        (Method::PATCH, 1),
+        (Method::GET, 0),
+        (Method::DELETE, 0),
+    ] {
+        let url = format!("http://{address}/");
+        let request = WireRequest { method, url, headers: HeaderMap::new(), body: Body::empty() };
+        assert_eq!(transport.send(request).await.unwrap().bytes(9).await.unwrap(), "ok");
+        let head = received.recv().await.unwrap();
+        assert_eq!(head.matches("\r\ncontent-length: 0").count(), times, "{head}");
+        assert!(!head.contains("transfer-encoding"), "{head}");
+    }
 }
 
 #[test]
