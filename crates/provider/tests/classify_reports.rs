@@ -302,3 +302,12 @@ fn keys_in_a_reply_are_taken_out_of_what_is_said_about_it() {
         assert_eq!(verdict["project_number"], Value::Null);
     }
 }
+
+// https://github.com/livekit/agents/issues/3723: of `X-Server-Timeout`, which Google's SDKs send for a timeout.
+#[test]
+fn a_deadline_of_the_caller_s_that_is_too_short_is_no_fault_of_a_key() {
+    let text = "Manually set deadline 5s is too short. Minimum allowed deadline is 10s.";
+    let verdict = judge(400, &error(400, text, "INVALID_ARGUMENT", &json!([])));
+    assert_eq!((&verdict["kind"], &verdict["scope"]), (&json!("bad_request"), &json!("request")));
+    assert_eq!(verdict["retry"], "never");
+}
