@@ -27,8 +27,11 @@ const MAX_RUNTIMES: usize = 64;
 /// threads to wake, and it would be stuck for good once the first runtime is gone, as those of tests are.
 pub(super) struct Clients {
     connector: Connector,
-    made: RwLock<Vec<(Option<Id>, Client<Connector, Outgoing>)>>,
+    made: RwLock<Vec<OfRuntime>>,
 }
+
+/// A runtime, or none, and what it has.
+type OfRuntime = (Option<Id>, Client<Connector, Outgoing>);
 
 impl Clients {
     pub(super) const fn new(connector: Connector) -> Self {
@@ -39,7 +42,7 @@ impl Clients {
     pub(super) fn request(&self, request: Request<Outgoing>) -> ResponseFuture {
         // Without a runtime the sending will say so.
         let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
-        let is_its_own = |made: &&(Option<Id>, _)| made.0 == runtime;
+        let is_its_own = |made: &&OfRuntime| made.0 == runtime;
         {
             let made = self.made.read().unwrap_or_else(PoisonError::into_inner);
             if let Some((_, client)) = made.iter().find(is_its_own) {
