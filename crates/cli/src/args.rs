@@ -31,7 +31,7 @@ pub(crate) enum Command {
     Serve(serve::Args),
     /// Write a commented keywheel.toml.
     Init(init::Args),
-    /// Make, renew and list the projects' tokens.
+    /// Add, change, remove and list the projects, and renew their tokens.
     Project(project::Args),
     /// Show keys, quotas and when they come back, from the state file.
     Status(status::Args),

@@ -110,6 +110,101 @@ fn a_rotation_ends_the_old_token_or_keeps_it_for_the_change() {
 }
 
 #[test]
+fn limits_are_changed_one_by_one_and_every_remark_stays() {
+    let place = Place::new();
+    let text = "# mine\n[projects.app] # and its remark\n# as was agreed\ntokens_per_day = 5_000_000 # for now\n\
+                in_flight = 2\n# what a minute may bring\nrequests_per_minute = 9 # not more\n#priority = 3\n\n\
+                [projects.app.per_model.\"a\"]\ncalls_per_day = 7\n\n# of all\n[queue]\nwait = \"0s\"\n";
+    place.write("keywheel.toml", text);
+    let set = |more: &[&str]| {
+        let ended = place.run(&[&["project", "set", "app"], more].concat()).ends(0);
+        (ended.stdout.clone(), place.read("keywheel.toml"))
+    };
+    let (said, changed) = set(&["--tokens-per-day", "300000", "--calls-per-day=20"]);
+    assert_eq!(said, "app has other limits now in keywheel.toml\n");
+    let wanted = text
+        .replace("5_000_000", "300000")
+        .replace("# not more\n", "# not more\ncalls_per_day = 20\n");
+    assert_eq!(changed, wanted);
+    let (_, less) = set(&["--requests-per-minute", "none", "--in-flight", "none"]);
+    let wanted = wanted.replace("in_flight = 2\n", "");
+    assert_eq!(less, wanted.replace("requests_per_minute = 9 # not more", "# not more"));
+    set(&["--models", "a,b", "--priority", "0"]);
+    let list = place.run(&["project", "list", "--json"]).ends(0).json("project list");
+    let app = &list["projects"][0];
+    let limits = ["300000 tokens a day", "20 calls a day", "7 calls a day for a"];
+    assert_eq!(app["limits"], serde_json::json!(limits));
+    assert_eq!(app["models"], serde_json::json!(["a", "b"]));
+    assert!(app["in_flight"].is_null() && app["requests_per_minute"].is_null(), "{app}");
+    assert!(!set(&["--models", "all"]).1.contains("models ="));
+
+    let before = place.read("keywheel.toml");
+    let complaints: [(&[&str], _); 5] = [
+        (&["app"], "no limit is named"),
+        (&["app", "--in-flight", "0"], "a whole number from 1 on, or `none`"),
+        (&["app", "--tokens-per-day", "many"], "a whole number from 0 on, or `none`"),
+        (&["app", "--priority", "101"], "0..=100"),
+        (&["none", "--priority", "1"], "there is app"),
+    ];
+    for (arguments, complaint) in complaints {
+        place.run(&[&["project", "set"], arguments].concat()).ends(2).complains(complaint);
+    }
+    assert_eq!(place.read("keywheel.toml"), before, "a refusal changes nothing");
+}
+
+#[test]
+fn limits_are_changed_however_a_project_is_written() {
+    for text in [
+        "[projects]\napp = { tokens_per_day = 5, in_flight = 2 }\n",
+        "[projects]\napp.tokens_per_day = 5\napp.in_flight = 2\n",
+        "[projects.app]\ntokens_per_day = 5\nin_flight = 2",
+        "[projects.app.per_model.a]\ncalls_per_day = 9\n[queue]\nwait = \"1s\"\n",
+    ] {
+        let place = Place::new();
+        place.write("keywheel.toml", text);
+        let limits = ["--tokens-per-day", "none", "--in-flight", "none", "--calls-per-day", "3"];
+        place.run(&[&["project", "set", "app"], &limits[..]].concat()).ends(0);
+        let list = place.run(&["project", "list", "--json"]).ends(0).json("project list");
+        assert_eq!(list["projects"][0]["limits"][0], "3 calls a day", "{text}");
+        assert!(list["projects"][0]["in_flight"].is_null(), "{text}");
+    }
+}
+
+#[test]
+fn what_was_added_can_be_removed_and_the_file_is_as_it_was() {
+    let place = Place::new().with("GEMINI_API_KEY_1", "AQ.EXAMPLE-project");
+    place.run(&["init"]).ends(0);
+    token(&place, &["project", "add", "first", "--models", "a"]);
+    let before = place.read("keywheel.toml");
+    token(&place, &["project", "add", "second"]);
+    let with_second = place.read("keywheel.toml");
+    token(&place, &["project", "add", "third", "--in-flight", "2"]);
+    let ended = place.run(&["project", "remove", "third"]).ends(0).complains("in the ledger");
+    assert_eq!(ended.stdout, "third is no more in keywheel.toml\n");
+    assert_eq!(place.read("keywheel.toml"), with_second);
+    let json = place.run(&["project", "remove", "second", "--json"]).ends(0);
+    let json = json.json("project remove");
+    assert_eq!((&json["project"], &json["config"]), (&"second".into(), &"keywheel.toml".into()));
+    assert_eq!(place.read("keywheel.toml"), before);
+    place.run(&["project", "remove", "first"]).ends(2).complains("the last project");
+    place.run(&["project", "remove", "second"]).ends(2).complains("there is first");
+    assert_eq!(place.read("keywheel.toml"), before, "a refusal changes nothing");
+}
+
+#[test]
+fn what_cannot_be_told_from_its_neighbours_is_not_removed() {
+    for text in [
+        "[projects]\napp = { in_flight = 2 }\nb = {}\n",
+        "[projects]\napp.in_flight = 2\nb.in_flight = 1\n",
+    ] {
+        let place = Place::new();
+        place.write("keywheel.toml", text);
+        place.run(&["project", "remove", "app"]).ends(2).complains("by hand");
+        assert_eq!(place.read("keywheel.toml"), text);
+    }
+}
+
+#[test]
 fn a_file_keeps_its_permissions_and_a_link_stays_a_link() {
     let place = Place::new();
     place.write("real.toml", "# mine\n");

@@ -241,6 +241,41 @@ fn a_reload_under_load_takes_new_projects_and_fails_no_request() {
     place.run(&["reload"]).ends(1).complains("no gateway runs");
 }
 
+/// By its own watching, without a reload.
+#[test]
+fn a_project_that_is_changed_or_removed_is_so_for_a_gateway_that_runs() {
+    let sim = Sim::new(1, Limits::new());
+    let place = anywhere(Place::new()).with_sim(&sim);
+    place.write("keywheel.toml", "watch = \"50ms\"\n");
+    let [first, second] =
+        ["first", "second"].map(|name| new_token(&place, &["project", "add", name]));
+    let gateway = Gateway::start(&place);
+    let [first, second] = [first, second].map(|token| Client::new(&gateway, &token));
+    let status = |client: &Client, wanted: u16| {
+        let answers = || sim.block_on(client.ask("Say hello")).status == wanted;
+        let in_time = (0..2_000).any(|_| {
+            let so = answers();
+            if !so {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            so
+        });
+        assert!(in_time, "never answered with {wanted}");
+    };
+    status(&first, 200);
+    place.run(&["project", "set", "first", "--calls-per-day", "1"]).ends(0);
+    status(&first, 429);
+    place.run(&["project", "set", "first", "--calls-per-day", "none"]).ends(0);
+    status(&first, 200);
+    place.run(&["project", "remove", "first"]).ends(0);
+    status(&first, 401);
+    status(&second, 200);
+    gateway.end(Signal::TERM).ends(0);
+    let usage = place.run(&["ledger", "usage", "--json"]).ends(0).json("ledger usage");
+    let accounts = usage["accounts"].as_array().unwrap();
+    assert!(accounts.iter().any(|of| of["account"] == "first"), "its rows stay: {usage}");
+}
+
 /// The token that a run printed.
 fn new_token(place: &Place, arguments: &[&str]) -> String {
     let ended = Ended::with_token(place.command(arguments).output().unwrap()).ends(0);

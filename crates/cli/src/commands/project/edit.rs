@@ -3,34 +3,42 @@
 use std::{fs, io::Write as _, path::Path};
 
 use keywheel_gateway::TokenHash;
-use toml_edit::{Array, DocumentMut, Item, Table, Value, value};
+use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value, value};
 
+use super::cut;
 use crate::{exit::Exit, fault::Fault};
 
-/// Limits that a project can begin with.
+/// Limits of a project.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(super) struct Limits {
-    /// At most so many tokens a day, by Google's clock.
-    #[arg(long, value_name = "TOKENS")]
-    tokens_per_day: Option<u64>,
+    /// At most so many tokens a day, by Google's clock; `none` is no limit, here and below.
+    #[arg(long, value_name = "TOKENS", value_parser = cap::<0>)]
+    tokens_per_day: Option<Cap>,
     /// At most so many tokens a month.
-    #[arg(long, value_name = "TOKENS")]
-    tokens_per_month: Option<u64>,
+    #[arg(long, value_name = "TOKENS", value_parser = cap::<0>)]
+    tokens_per_month: Option<Cap>,
     /// At most so many calls a day.
-    #[arg(long, value_name = "CALLS")]
-    calls_per_day: Option<u64>,
+    #[arg(long, value_name = "CALLS", value_parser = cap::<0>)]
+    calls_per_day: Option<Cap>,
     /// At most so many requests a minute.
-    #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u64).range(1..))]
-    requests_per_minute: Option<u64>,
+    #[arg(long, value_name = "REQUESTS", value_parser = cap::<1>)]
+    requests_per_minute: Option<Cap>,
     /// At most so many requests under way at once.
-    #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u64).range(1..))]
-    in_flight: Option<u64>,
+    #[arg(long, value_name = "REQUESTS", value_parser = cap::<1>)]
+    in_flight: Option<Cap>,
     /// Whose queued requests go first: 0 to 100.
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=100))]
     priority: Option<u64>,
-    /// The models it may use: a,b,c. A later one answers when those before it cannot.
+    /// The models it may use: a,b,c, or `all`. A later one answers when those before it cannot.
     #[arg(long, value_delimiter = ',')]
     models: Vec<String>,
+}
+
+/// A number that is not gone beyond, or that there is none.
+#[derive(Debug, Clone, Copy)]
+enum Cap {
+    None,
+    At(u64),
 }
 
 /// A configuration being changed.
@@ -84,6 +92,47 @@ impl Edited {
         Ok(self)
     }
 
+    /// The same with other limits of the project; those that are not named stay.
+    ///
+    /// # Errors
+    /// There is no such project.
+    pub(super) fn with_limits(mut self, name: &str, limits: &Limits) -> Result<Self, Fault> {
+        // Where there are no remarks.
+        let is_within_braces = self.is_within_braces(name);
+        for (setting, new) in limits.settings() {
+            let project = self.project(name)?;
+            match (new, project.get_mut(setting)) {
+                // A remark behind it stays.
+                (Some(new), Some(old)) => replace(old, new),
+                (Some(new), None) => drop(project.insert(setting, new)),
+                (None, None) => {}
+                (None, Some(_)) if is_within_braces => drop(project.remove(setting)),
+                (None, Some(_)) => self.cut(|text| cut::setting(text, name, setting))?,
+            }
+        }
+        Ok(self)
+    }
+
+    /// The same without the project, of which there must be others.
+    ///
+    /// # Errors
+    /// There is no such project, it is the last one, or it is not written as a section.
+    pub(super) fn without_project(mut self, name: &str) -> Result<Self, Fault> {
+        self.project(name)?;
+        let projects = self.projects()?;
+        if projects.len() == 1 {
+            let what = "it is the last project; without any the gateway asks nobody for a token";
+            return Err(Fault::usage(what)
+                .hint("`keywheel project rotate` ends its token; add another project first"));
+        }
+        if projects.get(name).and_then(Item::as_table).is_none_or(Table::is_dotted) {
+            let what = "it is not written as a section, and what belongs to it cannot be told";
+            return Err(Fault::usage(what).hint("take its lines out of the file by hand"));
+        }
+        self.cut(|text| cut::project(text, name))?;
+        Ok(self)
+    }
+
     /// The same with another token of the project; with `keep` besides those that it has.
     ///
     /// # Errors
@@ -94,13 +143,7 @@ impl Edited {
         token: &TokenHash,
         keep: bool,
     ) -> Result<Self, Fault> {
-        let projects = self.projects()?;
-        let known: Vec<_> = projects.iter().map(|(name, _)| name.to_owned()).collect();
-        let Some(project) = projects.get_mut(name).and_then(Item::as_table_like_mut) else {
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            let what = format!("there is no project of that name; there is {known}");
-            return Err(Fault::usage(what).hint("`keywheel project add <name>` makes one"));
-        };
+        let project = self.project(name)?;
         let mut tokens = Array::new();
         if keep {
             match project.get(TOKEN).and_then(Item::as_value) {
@@ -113,14 +156,7 @@ impl Edited {
         tokens.fmt();
         let new = if keep { value(tokens) } else { value(token.to_string()) };
         match project.get_mut(TOKEN) {
-            // A comment behind it stays.
-            Some(old) => {
-                let decor = old.as_value().map(|old| old.decor().clone());
-                *old = new;
-                if let (Some(decor), Some(new)) = (decor, old.as_value_mut()) {
-                    *new.decor_mut() = decor;
-                }
-            }
+            Some(old) => replace(old, new),
             None => drop(project.insert(TOKEN, new)),
         }
         Ok(self)
@@ -158,6 +194,33 @@ impl Edited {
         text + &self.appended
     }
 
+    /// Changes the text as a whole.
+    fn cut(
+        &mut self,
+        change: impl FnOnce(&str) -> Result<String, toml_edit::TomlError>,
+    ) -> Result<(), Fault> {
+        let changed = change(&self.document.to_string()).and_then(|text| text.parse());
+        // What was TOML before is so without one of its lines.
+        let unfit = |_| Fault::new(Exit::Fault, "its lines cannot be told apart from others");
+        self.document = changed.map_err(unfit)?;
+        Ok(())
+    }
+
+    fn project(&mut self, name: &str) -> Result<&mut dyn TableLike, Fault> {
+        let projects = self.projects()?;
+        let known: Vec<_> = projects.iter().map(|(name, _)| name.to_owned()).collect();
+        projects.get_mut(name).and_then(Item::as_table_like_mut).ok_or_else(|| {
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let what = format!("there is no project of that name; there is {known}");
+            Fault::usage(what).hint("`keywheel project add <name>` makes one")
+        })
+    }
+
+    fn is_within_braces(&self, name: &str) -> bool {
+        let projects = self.document.get("projects");
+        projects.and_then(|projects| projects.get(name)).is_some_and(Item::is_inline_table)
+    }
+
     fn projects(&mut self) -> Result<&mut Table, Fault> {
         let projects = self.document.entry("projects").or_insert_with(|| Item::Table(implicit()));
         projects.as_table_mut().ok_or_else(|| {
@@ -174,27 +237,61 @@ fn implicit() -> Table {
     projects
 }
 
+/// Puts `new` in the place of `old`, and keeps the remark behind it.
+fn replace(old: &mut Item, new: Item) {
+    let decor = old.as_value().map(|old| old.decor().clone());
+    *old = new;
+    if let (Some(decor), Some(new)) = (decor, old.as_value_mut()) {
+        *new.decor_mut() = decor;
+    }
+}
+
 impl Limits {
+    /// True if none is named.
+    pub(super) fn is_empty(&self) -> bool {
+        self.settings().next().is_none()
+    }
+
     fn table(&self, token: &TokenHash) -> Table {
         let mut table = Table::new();
         table.insert(TOKEN, value(token.to_string()));
-        for (name, limit) in [
+        for (name, limit) in self.settings() {
+            if let Some(limit) = limit {
+                table.insert(name, limit);
+            }
+        }
+        table
+    }
+
+    /// Those that are named, as settings of the file; `None`: it is not to stand there.
+    fn settings(&self) -> impl Iterator<Item = (&'static str, Option<Item>)> {
+        let caps = [
             ("tokens_per_day", self.tokens_per_day),
             ("tokens_per_month", self.tokens_per_month),
             ("calls_per_day", self.calls_per_day),
             ("requests_per_minute", self.requests_per_minute),
             ("in_flight", self.in_flight),
-            ("priority", self.priority),
-        ] {
-            if let Some(limit) = limit {
-                table.insert(name, value(i64::try_from(limit).unwrap_or(i64::MAX)));
-            }
-        }
-        if !self.models.is_empty() {
-            let models: Array = self.models.iter().map(String::as_str).collect();
-            table.insert("models", value(models));
-        }
-        table
+            ("priority", self.priority.map(Cap::At)),
+        ];
+        let number = |cap| match cap {
+            Cap::None => None,
+            Cap::At(most) => Some(value(i64::try_from(most).unwrap_or(i64::MAX))),
+        };
+        let caps = caps.into_iter().filter_map(move |(name, cap)| Some((name, number(cap?))));
+        let models = (!self.models.is_empty()).then(|| {
+            let any = self.models == ["all"];
+            let named = || value(self.models.iter().map(String::as_str).collect::<Array>());
+            ("models", (!any).then(named))
+        });
+        caps.chain(models)
+    }
+}
+
+fn cap<const LEAST: u64>(text: &str) -> Result<Cap, String> {
+    match text.parse() {
+        Ok(most) if most >= LEAST => Ok(Cap::At(most)),
+        _ if text == "none" => Ok(Cap::None),
+        _ => Err(format!("it must be a whole number from {LEAST} on, or `none`")),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `keywheel project`: the apps that share the allowance, and their tokens.
 
+mod cut;
 mod edit;
 mod list;
 
@@ -31,6 +32,10 @@ enum Command {
     Add(AddArgs),
     /// Give a project a new token, and print it. The old one ends at once, or stays with --keep.
     Rotate(RotateArgs),
+    /// Change the limits of a project; those that are not named stay.
+    Set(SetArgs),
+    /// Take a project out of the configuration. What it has used stays in the ledger.
+    Remove(RemoveArgs),
     /// Show the projects and their limits.
     List(list::Args),
 }
@@ -58,12 +63,39 @@ struct RotateArgs {
     json: bool,
 }
 
+#[derive(Debug, clap::Args)]
+struct SetArgs {
+    /// The project.
+    name: String,
+    #[command(flatten)]
+    limits: Limits,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct RemoveArgs {
+    /// The project.
+    name: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
 /// The document of `project add` and `project rotate`.
 #[derive(Debug, Serialize)]
 struct Issued<'a> {
     project: &'a str,
     /// Shown here, and nowhere else ever.
     token: &'a str,
+    config: String,
+}
+
+/// The document of `project set` and `project remove`.
+#[derive(Debug, Serialize)]
+struct Changed<'a> {
+    project: &'a str,
     config: String,
 }
 
@@ -85,6 +117,22 @@ pub(crate) fn run(args: Args, config: Option<&Path>) -> Result<Exit, Fault> {
             let edited = Edited::read(&path)?.with_token(&args.name, &token.hash(), args.keep)?;
             edited.write(&path)?;
             issue("project rotate", &args.name, &token, &path, args.json)
+        }
+        Command::Set(SetArgs { name, limits, json }) => {
+            if limits.is_empty() {
+                return Err(Fault::usage("no limit is named")
+                    .hint("`keywheel project set --help` lists them"));
+            }
+            let path = place(config)?;
+            Edited::read(&path)?.with_limits(&name, &limits)?.write(&path)?;
+            changed("project set", &name, &path, json, "has other limits now in")
+        }
+        Command::Remove(RemoveArgs { name, json }) => {
+            let path = place(config)?;
+            Edited::read(&path)?.without_project(&name)?.write(&path)?;
+            let exit = changed("project remove", &name, &path, json, "is no more in")?;
+            say("what it has used stays in the ledger, and counts against the allowance");
+            Ok(exit)
         }
         Command::List(args) => list::run(&args, &Settings::find(config.map(Path::to_path_buf))?),
     }
@@ -116,10 +164,27 @@ fn issue(command: &str, name: &str, token: &Token, path: &Path, json: bool) -> R
         "the token of {name}, shown this once; {} keeps its SHA-256. Clients show it as their API key.",
         path.display()
     ));
+    after(path);
+    Ok(Exit::Fine)
+}
+
+/// Says what was changed, and what is still wrong.
+fn changed(command: &str, name: &str, path: &Path, json: bool, what: &str) -> Result<Exit, Fault> {
+    let config = path.display().to_string();
+    if json {
+        output::json(command, &Changed { project: name, config })?;
+    } else {
+        output::print(format_args!("{name} {what} {config}"))?;
+    }
+    after(path);
+    Ok(Exit::Fine)
+}
+
+/// What the gateway will say of the file, and when.
+fn after(path: &Path) {
     match Config::from_file(path) {
         Ok(read) => read.warnings.iter().for_each(|warning| say(format!("warning: {warning}"))),
         Err(faults) => say(format!("the gateway will not start yet:\n{faults}")),
     }
     say("a gateway that runs takes it within seconds; `keywheel reload` makes it now");
-    Ok(Exit::Fine)
 }
