@@ -48,8 +48,17 @@ fn a_demo_needs_no_key_and_keeps_nothing() {
     let runtime = Sim::new(0, Limits::new());
     let answer = runtime.block_on(Client::new(&gateway, "anything").ask("Say hello"));
     assert_eq!(answer.status, 200, "{}", answer.body);
-    gateway.end(Signal::INT).ends(0).complains("simulator");
+    let ended = gateway.end(Signal::INT).ends(0).complains("simulator");
+    assert!(!ended.stderr.contains("keywheel.toml"), "{}", ended.stderr);
     assert!(!place.path("ledger.db").exists() && !place.path("pool.json").exists());
+}
+
+#[test]
+fn a_demo_says_of_a_configuration_that_it_is_not_read() {
+    let place = anywhere(Place::new());
+    place.write("keywheel.toml", "listn = 1\n");
+    let gateway = Gateway::start_with(&place, &["serve", "--demo"]);
+    gateway.end(Signal::INT).ends(0).complains("keywheel.toml is not read in a demo");
 }
 
 #[test]

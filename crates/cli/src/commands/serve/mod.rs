@@ -31,6 +31,9 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, settings: &Settings) -> Result<Exit, Fault> {
     let mut demo = None;
     let config = if args.demo {
+        if let Some(file) = settings.file() {
+            say(format!("{} is not read in a demo", file.display()));
+        }
         let (started, config) = Demo::start().await?;
         demo = Some(started);
         config
