@@ -301,6 +301,27 @@ fn a_log_that_is_removed_in_use_costs_neither_the_cap_nor_what_it_holds() {
     }
 }
 
+/// An empty file in the ledger's place would be taken for one that was emptied, or for a new one.
+#[test]
+fn a_start_that_is_refused_leaves_no_empty_ledger() {
+    for removed in [&[""][..], &["", "-wal"], &["", "-wal", "-shm"]] {
+        let (_folder, file) = folder();
+        block_on(async {
+            let store = open(&file).await;
+            assert!(reserve(&store, &rules(1_000), 600).await.unwrap().is_some());
+            for ending in removed {
+                fs::remove_file(file.with_file_name(format!("ledger.db{ending}"))).unwrap();
+            }
+            for _ in 0..2 {
+                let another = SqliteStore::open(Some(&file), Durability::Create, now()).await;
+                let error = another.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{removed:?}: {error}");
+                assert!(!file.exists(), "{removed:?}: an empty file is left");
+            }
+        });
+    }
+}
+
 /// Permission bits do not stop root, and tests in containers run as root. What stops everybody is a
 /// folder that cannot be made, because a regular file stands in its place.
 #[test]

@@ -4,9 +4,9 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use keywheel::ledger::{
-    AuditReport, Durability, Freeing, Ledger, LedgerConfig, LedgerStore, Reservation, Reserving,
-    Row, RowId, RowQuery, RowState, SWEEP_AFTER, Settled, Settlement, SqliteStore, StoreInfo,
-    Total, TotalKey, store::StoreFuture,
+    AuditReport, Durability, ErrorKind, Freeing, Ledger, LedgerConfig, LedgerError, LedgerStore,
+    Reservation, Reserving, Row, RowId, RowQuery, RowState, SWEEP_AFTER, Settled, Settlement,
+    SqliteStore, StoreInfo, Total, TotalKey, store::StoreFuture,
 };
 
 use crate::{exit::Exit, fault::Fault, moment, settings};
@@ -43,10 +43,21 @@ impl LedgerPlace {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub(crate) async fn store(&self) -> Result<SqliteStore, Fault> {
+    pub(crate) async fn store(&self) -> Result<SqliteStore, LedgerError> {
         // Where it lies is the business of whoever spends; this only looks after it.
         let durability = Durability::EphemeralOk;
-        Ok(SqliteStore::open(Some(&self.path), durability, moment::now()).await?)
+        SqliteStore::open(Some(&self.path), durability, moment::now()).await
+    }
+
+    /// The store, for what only reads. Opening it for writing comes first, since it checks what was not closed in order;
+    /// but who looks because the disk is full, or because somebody keeps the ledger, is to see it all the same.
+    async fn store_to_look(&self) -> Result<SqliteStore, LedgerError> {
+        match self.store().await {
+            Err(error) if error.kind() == ErrorKind::Store => {
+                SqliteStore::open_to_look(Some(&self.path)).await.map_err(|_| error)
+            }
+            opened => opened,
+        }
     }
 
     /// The ledger, to be changed: opening it sweeps.
@@ -66,7 +77,7 @@ impl LedgerPlace {
 /// As [`LedgerPlace::find`], and whatever keeps it from being opened.
 pub(crate) async fn looking(config: LedgerConfig) -> Result<Ledger, Fault> {
     let place = LedgerPlace::find(config)?;
-    let store = Arc::new(Looking(place.store().await?));
+    let store = Arc::new(Looking(place.store_to_look().await?));
     Ok(settings::describe(place.config).store(store).open().await?)
 }
 

@@ -9,7 +9,7 @@ use keywheel::{
 };
 use tokio::runtime::Runtime;
 
-use crate::common::{MODEL, Place, assert_form};
+use crate::common::{Ended, MODEL, Place, assert_form};
 
 const CONFIG: &str = r#"
 [allowance]
@@ -172,4 +172,54 @@ fn where_there_is_no_ledger_none_is_made_and_the_code_says_so() {
         place.run(&["ledger", command]).ends(4).complains("no ledger").complains("ledger.db");
     }
     assert!(!place.path("ledger.db").exists());
+}
+
+/// Who looks because the disk is full is to see the books: those of a ledger that was closed, those that only the log of a
+/// killed gateway holds, and those of a gateway that runs.
+#[cfg(unix)]
+#[test]
+fn the_books_can_be_read_on_a_full_disk() {
+    let closed = filled(now());
+    let killed = Place::new();
+    killed.write("keywheel.toml", CONFIG);
+    let runtime = Runtime::new().unwrap();
+    let running = runtime.block_on(async {
+        let path = closed.path("ledger.db");
+        let ledger = Ledger::builder().account("chat", []).path(&path).open().await.unwrap();
+        let hold = ledger.reserve("chat", Ask::new(MODEL, 7)).await.unwrap().held().unwrap();
+        hold.settle(keywheel::Usage::new(3, 4)).await.unwrap();
+        for name in ["ledger.db", "ledger.db-wal"] {
+            std::fs::copy(closed.path(name), killed.path(name)).unwrap();
+        }
+        ledger
+    });
+    let audit = ["ledger", "audit"];
+    for place in [&closed, &killed] {
+        on_a_full_disk(place, &audit).ends(0).says("over 4 rows, 0 of them wrong");
+    }
+    assert!(killed.path("ledger.db-wal").exists(), "the log is left to whoever can write it back");
+    drop(running);
+    for _ in 0..2 {
+        on_a_full_disk(&closed, &audit).ends(0).says("over 4 rows, 0 of them wrong");
+        on_a_full_disk(&closed, &["ledger", "usage"]).ends(0).says("triage");
+    }
+    for place in [&closed, &killed] {
+        place.run(&audit).ends(0).says("over 4 rows, 0 of them wrong");
+    }
+}
+
+/// A full disk is played by the limit on the size of files, with its signal ignored.
+#[cfg(unix)]
+fn on_a_full_disk(place: &Place, arguments: &[&str]) -> Ended {
+    let command = place.command(arguments);
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell
+        .args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .env_clear()
+        .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .current_dir(command.get_current_dir().unwrap())
+        .stdin(std::process::Stdio::null());
+    Ended::of(shell.output().unwrap())
 }

@@ -4,7 +4,7 @@ use std::{fs, io, path::Path, time::Duration};
 
 use chrono::{DateTime, Utc};
 use keywheel_core::clock::from_unix_ms;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
 use super::{
     fault::{Fault, io_fault},
@@ -59,7 +59,27 @@ pub(super) fn open(
 
     let turn = Turn::open(path).map_err(|error| io_fault("beside the ledger", error))?;
     let held = wait_for(&turn)?;
-    make_file(path).map_err(|error| io_fault("the ledger's file cannot be made", error))?;
+    let is_made =
+        make_file(path).map_err(|error| io_fault("the ledger's file cannot be made", error))?;
+    let joined = join(path, durability, now);
+    if joined.is_err() && is_made && is_empty(path) {
+        // Whoever looks next is to find what there was: no ledger, and not one that is empty.
+        let _ = fs::remove_file(path);
+    }
+    drop(held);
+    let (connection, presence, found) = joined?;
+
+    let just_created = found == Found::Nothing;
+    let storage = StorageInfo { just_created, ..describe(path, kind, &connection)? };
+    Ok(Opened { connection, turn, presence, storage })
+}
+
+/// Joins those who have the ledger open; only while it is our turn.
+fn join(
+    path: &Path,
+    durability: Durability,
+    now: DateTime<Utc>,
+) -> Result<(Connection, Presence, Found), LedgerError> {
     if is_empty(path) && !is_empty(&beside(path, "-wal")) {
         return Err(emptied(path));
     }
@@ -102,17 +122,22 @@ pub(super) fn open(
     }
     keep_private(path);
     Log::take_over(&connection).map_err(Fault::from)?;
-    drop(held);
+    Ok((connection, presence, found))
+}
 
-    let storage = StorageInfo {
+fn describe(
+    path: &Path,
+    kind: StorageKind,
+    connection: &Connection,
+) -> Result<StorageInfo, LedgerError> {
+    Ok(StorageInfo {
         vanishes: kind.vanishes(),
         kind,
         path: Some(path.to_owned()),
-        created_at: from_unix_ms(meta::number(&connection, meta::CREATED_AT)?),
-        ledger_id: meta::read(&connection, meta::LEDGER_ID)?.unwrap_or_default(),
-        just_created: found == Found::Nothing,
-    };
-    Ok(Opened { connection, turn, presence, storage })
+        created_at: from_unix_ms(meta::number(connection, meta::CREATED_AT)?),
+        ledger_id: meta::read(connection, meta::LEDGER_ID)?.unwrap_or_default(),
+        just_created: false,
+    })
 }
 
 /// Opens the ledger called `id` again, which was open before.
@@ -137,6 +162,32 @@ pub(super) fn reopen(path: &Path, id: &str) -> Result<Connection, Fault> {
 /// Whatever opening it comes to.
 pub(super) fn open_for_reading(path: &Path) -> Result<Connection, Fault> {
     let connection = raw(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    expect_ledger(&connection)?;
+    Ok(connection)
+}
+
+/// Opens the ledger at `path` to be looked at, and writes nothing.
+///
+/// # Errors
+/// There is none, or whatever opening it comes to.
+pub(super) fn open_to_look(path: &Path) -> Result<(Connection, StorageInfo), LedgerError> {
+    if is_empty(path) {
+        return Err(missing(path));
+    }
+    let opened = open_for_reading(path).or_else(|fault| open_alone(path).map_err(|_| fault));
+    let connection = opened?;
+    let storage = describe(path, filesystem::kind(path), &connection)?;
+    Ok((connection, storage))
+}
+
+/// Opens a ledger that nobody else has open, for reading. The index of its log, which lies in a file of 32 KiB for all
+/// who have it open, is kept in memory: a full disk has no room for it.
+fn open_alone(path: &Path) -> Result<Connection, Fault> {
+    let connection = raw(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.pragma_update(None, "query_only", true)?;
+    // Copying the log into the file would write, too.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
     expect_ledger(&connection)?;
     Ok(connection)
 }
@@ -347,19 +398,19 @@ fn make_folder(path: &Path) -> Result<(), LedgerError> {
     Ok(())
 }
 
-/// Makes an empty file that only its owner can read, unless there is one. SQLite gives the files
-/// that it makes beside it the same permissions.
+/// Makes an empty file that only its owner can read, unless there is one; true if it did. SQLite
+/// gives the files that it makes beside it the same permissions.
 ///
 /// It is never opened if it is there: closing it again would take away the locks that SQLite holds
 /// on it for other handles in this process.
-fn make_file(path: &Path) -> io::Result<()> {
+fn make_file(path: &Path) -> io::Result<bool> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        Ok(_) | Err(_) => Ok(()),
+        made => Ok(made.is_ok()),
     }
 }
 

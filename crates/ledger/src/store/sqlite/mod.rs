@@ -86,7 +86,7 @@ pub struct SqliteStore {
     storage: StorageInfo,
     abandoned: Abandoned,
     freeing: Freeing,
-    /// `None` only while it is dropped.
+    /// `None` while it is dropped, and if it is only looked at.
     writer: Option<Giver>,
     reader: Option<mpsc::Sender<Reading>>,
     interrupt: InterruptHandle,
@@ -166,6 +166,52 @@ impl SqliteStore {
         })?;
         let threads = Mutex::new([reading, writing]);
         let (writer, reader) = (Some(writer), Some(reader));
+        Ok(Self { storage, abandoned, freeing, writer, reader, interrupt, threads })
+    }
+
+    /// Opens the ledger in the file at `path` to be looked at: what would write answers with
+    /// [`Closed`](ErrorKind::Closed).
+    ///
+    /// Works on a full disk, too, and while somebody keeps the turn to write. Nothing is checked.
+    ///
+    /// ```
+    /// use keywheel_ledger::{Durability, LedgerStore, SqliteStore};
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("ledger.db");
+    /// # let now = chrono::DateTime::UNIX_EPOCH;
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// assert!(SqliteStore::open_to_look(Some(&path)).await.is_err(), "none is made");
+    /// drop(SqliteStore::open(Some(&path), Durability::Create, now).await?);
+    /// let store = SqliteStore::open_to_look(Some(&path)).await?;
+    /// assert!(store.audit().await?.is_balanced());
+    /// # Ok::<(), keywheel_ledger::LedgerError>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Missing`](ErrorKind::Missing) if there is none, and as [`open`](Self::open).
+    ///
+    /// # Cancel safety
+    /// As [`open`](Self::open).
+    pub async fn open_to_look(path: Option<&Path>) -> Result<Self, LedgerError> {
+        let path = Self::path(path)?;
+        let (reader, read) = mpsc::channel(READERS);
+        let (report, opened) = oneshot::channel();
+        let reading = spawn("keywheel-reader", move || match file::open_to_look(&path) {
+            Err(error) => drop(report.send(Err(error.in_file(&path)))),
+            Ok((connection, storage)) => {
+                let opened = (storage.clone(), connection.get_interrupt_handle());
+                // Nobody waits any more: the queue has ended, too, and so does the reader.
+                let _ = report.send(Ok(opened));
+                reader::run(storage, (connection, Identity::of(&path)), read);
+            }
+        })?;
+        let (storage, interrupt) = opened.await.unwrap_or_else(|_| Err(closed()))?;
+        // Of a writer that never was.
+        let abandoned = Abandoned::new(queue().0.bell());
+        let (_, writing) = std_mpsc::channel();
+        let threads = Mutex::new([reading, writing]);
+        let (writer, reader, freeing) = (None, Some(reader), Freeing::default());
         Ok(Self { storage, abandoned, freeing, writer, reader, interrupt, threads })
     }
 
