@@ -207,6 +207,7 @@ fn sum<const N: usize>(parts: [Option<u64>; N]) -> u64 {
 
 /// What stands in a block, or is one.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack, while a block is read")]
 pub(super) enum Node {
     /// At most 10^12, rounded up; a negative one is 0.
     Number(u64),
