@@ -1,4 +1,5 @@
 mod desk;
+mod waits;
 
 use std::{
     collections::BTreeSet,
