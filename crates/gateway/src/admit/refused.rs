@@ -102,13 +102,11 @@ impl Refused {
             Self::Ended(error) => {
                 let refusal = Refusal::of(error, project, now);
                 match error {
-                    // Whoever tries again at once stands in the same queue.
-                    Error::OverBudget { .. } => refusal.should_retry(false),
                     // Nothing but answers under way stood in its way, and they come to an end.
                     Error::Exhausted { exhausted, .. }
                         if exhausted.kind == ExhaustedKind::Busy && exhausted.soonest.is_none() =>
                     {
-                        Refusal { should_retry: None, ..refusal.retry_after(A_WHILE) }
+                        Refusal { should_retry: None, ..refusal }
                     }
                     _ => refusal,
                 }
@@ -127,3 +125,6 @@ fn soonest(refusal: Refusal, met: Option<Met>) -> Refusal {
         None => refusal.retry_after(A_WHILE),
     }
 }
+
+#[cfg(test)]
+mod tests;
