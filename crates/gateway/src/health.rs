@@ -145,16 +145,4 @@ fn shown(moment: DateTime<Utc>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failure_of_the_ledger_keeps_requests_away_for_ten_seconds() {
-        let failure = LedgerFailure::default();
-        assert!(!failure.is_recent(1_000), "there was none");
-        failure.note(1_000);
-        assert!(failure.is_recent(10_999) && !failure.is_recent(11_000));
-        failure.note(12_000);
-        assert!(failure.is_recent(5_000), "a clock that was set back");
-    }
-}
+mod tests;
