@@ -230,12 +230,11 @@ impl Counted {
 }
 
 impl Counted {
-    /// By doubling, but never beyond what may be in memory.
+    /// By doubling, but never beyond what may be in memory, which is a power of two itself.
     fn extend(&mut self, piece: &[u8]) {
         let len = self.bytes.len() + piece.len();
         if len > self.bytes.capacity() {
-            let room = len.next_power_of_two().min(IN_MEMORY as usize).max(len);
-            self.bytes.reserve_exact(room - self.bytes.len());
+            self.bytes.reserve_exact(len.next_power_of_two() - self.bytes.len());
         }
         self.bytes.extend_from_slice(piece);
     }

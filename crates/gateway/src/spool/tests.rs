@@ -1,6 +1,9 @@
 use std::{
     convert::Infallible,
+    future::{Future as _, poll_fn},
+    pin::Pin,
     sync::atomic::{AtomicUsize, Ordering},
+    task::{Context, Poll},
 };
 
 use futures_util::{Stream, StreamExt as _, stream};
@@ -26,6 +29,30 @@ fn pieces(count: usize, size: usize) -> impl Stream<Item = Bytes> + Send {
     stream::iter((0..count).map(move |i| Bytes::from(vec![b'a' + (i % 26) as u8; size])))
 }
 
+/// Announces its length, and never comes.
+struct Announced<'r> {
+    length: u64,
+    /// How often somebody wanted to read of it.
+    read: &'r AtomicUsize,
+}
+
+impl hyper::body::Body for Announced<'_> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.read.fetch_add(1, Ordering::Relaxed);
+        Poll::Pending
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        hyper::body::SizeHint::with_exact(self.length)
+    }
+}
+
 async fn all(pieces: impl Stream<Item = Bytes>) -> Vec<u8> {
     pieces.collect::<Vec<_>>().await.concat()
 }
@@ -48,24 +75,28 @@ async fn a_body_stays_in_memory_to_a_megabyte_and_goes_to_a_file_beyond_it() {
 
 #[tokio::test]
 async fn a_body_that_announces_too_much_is_not_read_at_all() {
-    struct Unread;
-    impl hyper::body::Body for Unread {
-        type Data = Bytes;
-        type Error = Infallible;
-
-        fn poll_frame(
-            self: std::pin::Pin<&mut Self>,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-            panic!("it was read")
-        }
-
-        fn size_hint(&self) -> hyper::body::SizeHint {
-            hyper::body::SizeHint::with_exact(101)
-        }
-    }
-    let error = spool().take(Unread, 100).await.unwrap_err();
+    let read = AtomicUsize::new(0);
+    let error = spool().take(Announced { length: 101, read: &read }, 100).await.unwrap_err();
     assert!(matches!(error, SpoolError::TooLarge { most: 100 }), "{error}");
+    assert_eq!(read.into_inner(), 0, "it was read");
+}
+
+#[tokio::test]
+async fn memory_is_taken_by_whole_pages_for_what_is_announced() {
+    let spool = spool();
+    let page = PAGE;
+    for (length, pages) in [(1, 1), (page, 1), (page + 1, 2), (MB, MB / page), (MB + 1, 0)] {
+        let read = AtomicUsize::new(0);
+        let mut taking = pin!(spool.take(Announced { length, read: &read }, 100 * MB));
+        while read.load(Ordering::Relaxed) == 0 {
+            assert!(poll_fn(|cx| Poll::Ready(taking.as_mut().poll(cx).is_pending())).await);
+            tokio::task::yield_now().await;
+        }
+        let taken = spool.limits.memory / page - spool.memory.available_permits() as u64;
+        assert_eq!(taken, pages, "{length}");
+    }
+    let whole = Full::new(Bytes::from(vec![b'x'; MB as usize]));
+    assert!(spool.take(whole, MB).await.unwrap().bytes().is_some());
 }
 
 #[tokio::test]
@@ -93,6 +124,13 @@ async fn a_client_that_falls_silent_or_drips_is_not_waited_for() {
     assert!(matches!(error, SpoolError::Slow), "{error}");
     assert_eq!(began.elapsed(), limits.idle);
 
+    // However fast it was before.
+    let began = Instant::now();
+    let silent = pieces(1_000, 1_024).chain(stream::pending());
+    let error = spool().take(body(silent), MB).await.unwrap_err();
+    assert!(matches!(error, SpoolError::Slow), "{error}");
+    assert_eq!(began.elapsed(), limits.idle);
+
     let drip = |size: usize| {
         stream::unfold((), move |()| async move {
             sleep(Duration::from_secs(1)).await;
@@ -106,6 +144,21 @@ async fn a_client_that_falls_silent_or_drips_is_not_waited_for() {
 
     let slow_enough = drip(9 << 10).take(600);
     assert_eq!(spool().take(body(slow_enough), 100 * MB).await.unwrap().len(), 600 * (9 << 10));
+
+    let as_slow_as_it_likes = Spool::new(SpoolLimits { slowest: 0, ..limits });
+    assert_eq!(as_slow_as_it_likes.take(body(drip(1).take(600)), MB).await.unwrap().len(), 600);
+}
+
+#[tokio::test]
+async fn a_long_body_is_written_while_it_comes() {
+    let spool = spool();
+    let mut kept = Kept::new(2 * MB, &spool.limits, &spool.memory).await.unwrap();
+    for _ in 0..1_000 {
+        kept.add(Bytes::from_static(&[b'x'; 1_000]), &spool.limits, &spool.memory).await.unwrap();
+        let Kept::File { file, len, unwritten } = &kept else { panic!("it is in memory") };
+        assert!(unwritten.len() < WRITE, "{} bytes are gathered", unwritten.len());
+        assert_eq!(file.metadata().unwrap().len() + unwritten.len() as u64, *len);
+    }
 }
 
 #[tokio::test]
@@ -179,9 +232,13 @@ async fn a_folder_that_is_missing_or_a_disk_that_is_full_is_said_so() {
 
 #[test]
 fn a_size_is_told_as_the_settings_write_it() {
-    for (most, told) in
-        [(128 << 20, "128 MB"), (2 << 30, "2 GB"), (1_536, "1536 bytes"), (4 << 10, "4 KB")]
-    {
+    for (most, told) in [
+        (128 << 20, "128 MB"),
+        (2 << 30, "2 GB"),
+        (1_536, "1536 bytes"),
+        (4 << 10, "4 KB"),
+        (0, "0 bytes"),
+    ] {
         let error = SpoolError::TooLarge { most };
         assert_eq!(error.to_string(), format!("the body is larger than {told}"));
     }
