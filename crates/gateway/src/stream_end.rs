@@ -155,7 +155,10 @@ impl Elements {
 
     fn pass_outside(&mut self, byte: u8) {
         match byte {
-            b'"' => self.in_string = true,
+            b'"' => {
+                self.in_string = true;
+                self.odd |= self.depth <= 1;
+            }
             b'[' | b'{' => {
                 self.odd |= !self.begun && byte != b'[';
                 self.begun = true;
@@ -173,7 +176,7 @@ impl Elements {
     }
 
     const fn place(&self) -> Place {
-        if self.odd || self.in_string || self.depth > 1 {
+        if self.odd || self.depth > 1 {
             return Place::Inside;
         }
         if self.over {
@@ -220,6 +223,9 @@ mod tests {
             ("", true),
             ("data: {}\n\n", true),
             ("data: {}\r\n\r\n", true),
+            ("data: {}\r\r", true),
+            ("data: {}\r", false),
+            ("data", false),
             ("data: {\"a\":", false),
             ("data: {}\n", false),
             ("data: {}\r\n", false),
@@ -241,6 +247,19 @@ mod tests {
         let line = words.strip_prefix("data: ").unwrap().strip_suffix("\n\n").unwrap();
         let value: Value = serde_json::from_str(line).unwrap();
         assert_eq!(value["error"]["code"], "unavailable");
+        assert_eq!(value["error"]["type"], "server_error");
+        let limit = Fault { status: 429, name: "RESOURCE_EXHAUSTED", ..fault() };
+        let words = Framing::OpenAiEvents(Tail::default()).last_words(&limit).unwrap();
+        assert!(String::from_utf8_lossy(&words).contains(r#""type":"rate_limit_error""#));
+    }
+
+    #[test]
+    fn an_interaction_ends_with_a_whole_event_of_the_type_error() {
+        let words = after(Framing::Interaction(Tail::default()), "data: {}\n\n").unwrap();
+        let line = words.strip_prefix("event: error\ndata: ").unwrap().strip_suffix("\n\n");
+        let value: Value = serde_json::from_str(line.unwrap()).unwrap();
+        let error = json!({ "code": "unavailable", "message": "it \"broke\"" });
+        assert_eq!(value, json!({ "event_type": "error", "error": error }));
     }
 
     #[test]
@@ -264,6 +283,10 @@ mod tests {
     #[test]
     fn an_array_that_is_cut_inside_an_element_or_over_has_no_place_for_words() {
         for stream in [r#"[{"a"#, r#"[{"a":1"#, r#"[{},{"a":"x"#, "[{}]", "[{}]\n", "{", "[1"] {
+            assert_eq!(after(Framing::Array(Elements::default()), stream), None, "{stream}");
+        }
+        // What is no array of objects is left alone.
+        for stream in ["oops", r#""oops"#, r#""oops""#, r#"["a"#, r#"["a""#, "[true,"] {
             assert_eq!(after(Framing::Array(Elements::default()), stream), None, "{stream}");
         }
         assert_eq!(after(Framing::Whole, ""), None);
