@@ -188,13 +188,23 @@ mod tests {
 
     #[test]
     fn what_was_meant_is_guessed_only_from_near() {
-        let known = ["deadline", "selection", "state", "key", "keys"];
+        let known = ["deadline", "selection", "state", "key", "keys", "default_max_output"];
         for (word, expected) in [
             ("deadlin", Some("deadline")),
             ("Dead-Line", Some("deadline")),
             ("sleection", Some("selection")),
             ("key", Some("key")),
+            ("keys", Some("keys")),
             ("kyes", Some("keys")),
+            ("kye", Some("key")),
+            ("kei", Some("key")),
+            ("kxi", None),
+            ("kze", None),
+            ("monkey", None),
+            ("DEADLINE", Some("deadline")),
+            ("default-max-outp", Some("default_max_output")),
+            ("defualt_mxa_outptu", Some("default_max_output")),
+            ("dflt_mx_output", None),
             ("timeout", None),
             ("x", None),
             ("", None),
@@ -205,11 +215,21 @@ mod tests {
     }
 
     #[test]
+    fn a_path_is_not_empty_and_not_for_a_shell() {
+        assert_eq!(path("a~b/c d").as_deref(), Ok("a~b/c d"));
+        for text in ["", "  ", "~", "~/x"] {
+            assert!(path(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
     fn a_name_that_may_be_a_key_is_not_shown() {
         assert_eq!(shown("max_retries"), "max_retries");
-        for name in ["AIzaSyEXAMPLE0000000000000000000000001", "AQ.EXAMPLE", "two words", "a\nb"] {
+        let google = "AIzaSyEXAMPLE0000000000000000000000001";
+        for name in [google, "AQ.EXAMPLE", "AQ.E", "two words", "a\nb"] {
             assert_eq!(shown(name), "(a name)");
         }
-        assert_eq!(shown(&"k".repeat(51)), "(a name)");
+        assert_eq!(shown(&"k".repeat(32)), "k".repeat(32));
+        assert_eq!(shown(&"k".repeat(33)), "(a name)");
     }
 }

@@ -1,6 +1,7 @@
 //! That everything wrong is told, each with its place, and that nothing of the text is repeated.
 
-use keywheel_settings::{Section, read, words};
+use keywheel_core::ApiKey;
+use keywheel_settings::{Faults, Section, read, words};
 use proptest::prelude::*;
 
 const KEY: &str = "AIzaSyEXAMPLE0000000000000000000000000001";
@@ -8,7 +9,7 @@ const KEY: &str = "AIzaSyEXAMPLE0000000000000000000000000001";
 /// One setting of each kind, and a section of each.
 fn every_kind(mut whole: Section<'_>) {
     whole.text("text", "a text", |text| Ok(text.len()));
-    whole.texts("texts", "texts", |text| Ok(text.len()));
+    whole.texts("texts", "texts", words::path);
     whole.one_or_more("some", "texts", |text| Ok(text.len()));
     whole.choice("choice", &[("fast", 1), ("slow", 2)]);
     whole.boolean("boolean");
@@ -55,10 +56,19 @@ fn a_value_of_another_kind_is_told_with_its_place_and_what_belongs_there() {
             "texts = [\"a\", 1]",
             "1:15: texts: must be a list of texts, each in quotes: [\"…\", \"…\"]",
         ),
+        ("texts = [\"a\", \"\"]", "1:15: texts: must not be empty"),
+        (
+            "\u{feff}texts = 1",
+            "1:9: texts: must be a list of texts, each in quotes: [\"…\", \"…\"]",
+        ),
         ("some = 1", "1:8: some: must be texts, in quotes"),
         ("some = [1]", "1:9: some: must be a list of texts, each in quotes: [\"…\", \"…\"]"),
         (
             "choice = \"fsat\"",
+            "1:10: choice: must be one of \"fast\", \"slow\"; did you mean \"fast\"?",
+        ),
+        (
+            "choice = \"Fast\"",
             "1:10: choice: must be one of \"fast\", \"slow\"; did you mean \"fast\"?",
         ),
         ("choice = true", "1:10: choice: must be one of \"fast\", \"slow\", in quotes"),
@@ -88,6 +98,53 @@ fn a_value_of_another_kind_is_told_with_its_place_and_what_belongs_there() {
         assert_eq!(faults(text), [fault], "{text}");
     }
     assert_eq!(faults("\u{feff}text = \"\"\nnumber = 0xff\nsome = \"a\""), [""; 0]);
+    assert_eq!(faults("number = 1"), [""; 0]);
+}
+
+#[test]
+fn a_section_knows_what_is_in_it_and_where_it_stands() {
+    let text = "on = 1\n[a]\nfile = \"x\"\n[[b]]\n[[b]]\n[c.two]\n[c.one]\n";
+    let told = read(text, |mut whole| {
+        assert!(whole.has("on") && !whole.has("off"));
+        assert_eq!((whole.place_of("on"), whole.place_of("off")), (Some(5), None));
+        assert_eq!(whole.peek_text("a", "file").as_deref(), Some("x"));
+        assert_eq!(whole.number("on", 0), Some(1));
+        assert!(whole.has_tables());
+        let mut table = whole.table("a").unwrap();
+        assert!(table.text("file", "a path", words::path).is_some() && !table.has_tables());
+        table.own_fault("is odd");
+        let doors = whole.tables("b");
+        assert_eq!(doors.iter().map(Section::line).collect::<Vec<_>>(), [4, 5]);
+        let rooms = whole.table("c").unwrap().named("room");
+        let lines = rooms.iter().map(|(name, room)| (name.as_str(), room.line()));
+        assert_eq!(
+            lines.collect::<Vec<_>>(),
+            [("two", 6), ("one", 7)],
+            "as they stand in the text"
+        );
+        rooms[1].1.own_fault("is painted");
+        whole.end();
+    });
+    let told: Vec<_> = told.unwrap_err().iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["2:1: a: is odd", "7:4: c.one: is painted"]);
+}
+
+#[test]
+fn what_was_kept_as_a_secret_is_in_no_fault_and_each_fault_is_told_once() {
+    let text = "b = 1\n[a]\nlisten = 1\n\"two words\" = 1";
+    let faults = Faults::new(text).of_the_whole(&["listen"]);
+    assert!(faults.are_none() && !faults.is_secret("brass"));
+    faults.keep_secret(ApiKey::new("brass-EXAMPLE").unwrap());
+    assert!(faults.is_secret("it is brass-EXAMPLE."));
+    faults.add(0, "brass-EXAMPLE is not used");
+    assert!(!faults.are_none());
+    Section::parse(&faults).unwrap().table("a").unwrap().end();
+    let told: Vec<_> = faults.take().iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert_eq!(told[0], "1:1: [REDACTED] is not used");
+    assert!(told[1].starts_with("3:1: a.listen: is not a setting; it belongs to the whole file"));
+    assert!(told[2].starts_with("4:1: a.(a name): is not a setting"), "{}", told[2]);
+    assert!(faults.take().is_empty());
 }
 
 #[test]
@@ -102,6 +159,7 @@ fn what_is_no_toml_is_told_with_its_place_and_without_the_line() {
     let told = faults(&format!("text = \"a\"\nkey = \"{KEY}\" oops"));
     assert!(told[0].starts_with("2:"), "{told:?}");
     assert!(!told[0].contains(&KEY[4..20]), "it repeats the line");
+    assert!(!told[0].contains("oops"), "nor what it stumbled over");
 }
 
 /// Wherever a key is put, in whatever form.
@@ -113,6 +171,7 @@ fn no_fault_repeats_a_key() {
         "choice = \"KEY\"",
         "\"KEY\" = 1",
         "KEY = 1",
+        "KEY oops",
         "[KEY]",
         "[table]\nKEY = 1",
         "[room.KEY]\nlight = 1",
@@ -138,6 +197,7 @@ proptest! {
             let line = text.split('\n').nth(fault.line - 1);
             let length = line.map(|line| line.chars().count());
             prop_assert!(length.is_some_and(|length| fault.column <= length + 1), "{}", fault);
+            prop_assert!(!fault.what.contains('\n'), "more than a line: {}", fault);
         }
     }
 }
