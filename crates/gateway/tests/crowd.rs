@@ -8,16 +8,23 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use common::{Setup, TRIAGE};
 use http::StatusCode;
+use keywheel::ManualClock;
 use serde_json::{Value, json};
 
 const CAP: u64 = 2_000;
+
+/// Time stands still, so that nobody's wait is over before it is his turn, however slow the machine.
+fn at_noon(setup: Setup) -> Setup {
+    let clock = ManualClock::at("2026-11-30T20:00:00Z".parse().unwrap());
+    Setup { clock: Arc::new(clock), ..setup }
+}
 
 /// <https://github.com/BerriAI/litellm/issues/34732>
 #[tokio::test(flavor = "multi_thread")]
 async fn of_500_clients_at_once_none_spends_past_the_cap_and_each_is_told_how_it_ended() {
     let setup = Setup::with_projects(&format!("tokens_per_day = {CAP}"), "")
         .text("[queue]\nwait = \"5s\"\ndepth = 500\n");
-    let served = Arc::new(setup.start().await);
+    let served = Arc::new(at_noon(setup).start().await);
     let clients: Vec<_> = (0..500)
         .map(|_| {
             let served = Arc::clone(&served);
@@ -60,7 +67,8 @@ async fn of_500_clients_at_once_none_spends_past_the_cap_and_each_is_told_how_it
 /// <https://github.com/maximhq/bifrost/issues/4790>
 #[tokio::test]
 async fn a_project_s_cap_on_requests_a_minute_refuses_the_next_at_once() {
-    let served = Setup::with_projects("requests_per_minute = 3", "").start().await;
+    let setup = Setup::with_projects("requests_per_minute = 3", "");
+    let served = at_noon(setup).start().await;
     let ask = || served.generate().header("x-goog-api-key", TRIAGE).send();
     for left in ["2", "1", "0"] {
         let answer = ask().await.unwrap();

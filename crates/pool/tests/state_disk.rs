@@ -38,9 +38,13 @@ fn fill_the_disk(file: &Path) {
     let pool = pool_at(file, &clock);
     let mut written = 0;
     for number in 0.. {
-        let (reported, took) = refuse(&pool, &format!("spent-{number}"));
-        assert!(took < Duration::from_millis(900), "{took:?}");
-        if !reported.persisted {
+        // It comes back, whatever the disk says.
+        let _ = refuse(&pool, &format!("spent-{number}"));
+        eventually("written, or known not to be", || {
+            let state = pool.status().state;
+            state.ok || state.last_error.is_some()
+        });
+        if !pool.status().state.ok {
             break;
         }
         written = number;
@@ -58,7 +62,7 @@ fn fill_the_disk(file: &Path) {
     // A month later nearly everything in it is over, and it fits again.
     clock.advance(Duration::from_secs(40 * 86_400));
     eventually("fits again", || pool.status().state.ok);
-    assert!(refuse(&pool, "spent-again").0.persisted);
+    refuse_for_good(&pool, "spent-again");
     say("recovered");
 }
 
@@ -102,8 +106,7 @@ fn read_only_folder_blocks_nobody_and_is_reported() {
     let pool = pool(&blocker.join("keywheel").join("pool.json"));
     let state = pool.status().state;
     assert_eq!(state.notes.len(), 1, "{:?}", state.notes);
-    let (reported, took) = refuse(&pool, "spent");
-    assert!(!reported.persisted && took < Duration::from_millis(900), "{took:?}");
+    assert!(!refuse(&pool, "spent").0.persisted);
     assert!(!pool.status().state.ok);
     // The cooldown holds all the same, and the other keys serve.
     assert_eq!(cooling(&pool, "spent"), 1);
@@ -129,7 +132,7 @@ fn a_folder_that_cannot_be_made_is_told_at_the_start() {
 fn a_damaged_file_is_kept_aside_and_reported_and_the_pool_starts_empty() {
     let (_folder, file) = folder();
     let first = pool(&file);
-    assert!(refuse(&first, "spent").0.persisted);
+    refuse_for_good(&first, "spent");
     drop(first);
     let whole = fs::read(&file).unwrap();
     let damages: [(&str, Vec<u8>); 5] = [
@@ -150,7 +153,7 @@ fn a_damaged_file_is_kept_aside_and_reported_and_the_pool_starts_empty() {
         let kept = note.split_whitespace().find(|word| word.contains(".bad-")).unwrap();
         assert_eq!(fs::read(kept).unwrap(), damage, "{name}");
         assert_eq!(cooling(&pool, "spent"), 0, "{name}");
-        assert!(refuse(&pool, "spent").0.persisted, "{name}");
+        refuse_for_good(&pool, "spent");
     }
 }
 
@@ -158,7 +161,7 @@ fn a_damaged_file_is_kept_aside_and_reported_and_the_pool_starts_empty() {
 fn a_far_future_in_the_file_keeps_nobody_out_for_longer_than_a_day() {
     let (_folder, file) = folder();
     let first = pool(&file);
-    assert!(refuse(&first, "spent").0.persisted);
+    refuse_for_good(&first, "spent");
     drop(first);
     let text = fs::read_to_string(&file).unwrap();
     // Both the cooldown and the copy of it for readers.

@@ -42,6 +42,12 @@ struct State {
     stop: bool,
     ended: bool,
     health: StateHealth,
+    /// A test's own time, which stands still until the test lets it go on.
+    #[cfg(test)]
+    stopped_at: Option<Instant>,
+    /// The thread that writes has nothing to do before its next moment.
+    #[cfg(test)]
+    rests: bool,
 }
 
 /// Somebody who waits for a flush that began after his call.
@@ -79,9 +85,11 @@ impl Desk {
         let (answer, heard) = oneshot::channel();
         {
             let mut state = self.lock();
+            #[cfg(test)]
+            state.rest(false);
             state.asked += 1;
             if !state.ended {
-                let (ticket, deadline) = (state.asked, monotonic() + patience);
+                let (ticket, deadline) = (state.asked, state.now() + patience);
                 state.waiters.push(Waiter { ticket, deadline, answer });
             }
             // Without a thread nobody keeps the sender, which answers false.
@@ -99,11 +107,19 @@ impl Desk {
 
     /// Asks the writing thread to finish and waits for its end, at most so long.
     pub(super) fn stop(&self, patience: Duration) {
-        self.lock().stop = true;
+        let mut state = self.lock();
+        state.stop = true;
+        let until = state.now() + patience;
         self.work.notify_one();
         self.deadlines.notify_one();
-        let running = self.end.wait_timeout_while(self.lock(), patience, |state| !state.ended);
-        drop(running);
+        while !state.ended {
+            let left = until.saturating_duration_since(state.now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.end.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Only tells the threads to finish.
@@ -127,12 +143,16 @@ impl Desk {
             }
             let urgent = state.asked > state.done;
             let until = if urgent { urgent_at.min(tick_at) } else { tick_at };
-            let now = monotonic();
+            let now = state.now();
             if now >= until {
                 return if urgent && now >= urgent_at { Call::Urgent } else { Call::Tick };
             }
+            #[cfg(test)]
+            state.rest(true);
             let waited = self.work.wait_timeout(state, until - now);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            #[cfg(test)]
+            state.rest(false);
         }
     }
 
@@ -197,7 +217,7 @@ impl Desk {
     pub(super) fn keep_deadlines(&self) {
         let mut state = self.lock();
         while !state.ended {
-            let now = monotonic();
+            let now = state.now();
             for waiter in state.waiters.extract_if(.., |waiter| waiter.deadline <= now) {
                 let _ = waiter.answer.send(false);
             }
@@ -212,15 +232,57 @@ impl Desk {
         }
     }
 
+    /// The time by which everything here is counted, which is no matter of wall time: no simulated clock makes a disk
+    /// faster.
+    pub(super) fn now(&self) -> Instant {
+        self.lock().now()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // No foreign code runs under this lock, so a poisoned one still holds whole data.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// For how long things take, which is no matter of wall time: no simulated clock makes a disk
-/// faster.
-#[expect(clippy::disallowed_methods, reason = "measures the disk, decides nothing about quotas")]
-pub(super) fn monotonic() -> Instant {
-    Instant::now()
+impl State {
+    #[expect(clippy::disallowed_methods, reason = "measures the disk, and no quota")]
+    fn now(&self) -> Instant {
+        #[cfg(test)]
+        if let Some(moment) = self.stopped_at {
+            return moment;
+        }
+        Instant::now()
+    }
+
+    #[cfg(test)]
+    fn rest(&mut self, rests: bool) {
+        self.rests = rests;
+    }
+}
+
+/// Time as tests want it: what ends after half a second ends so on the slowest machine, and nothing ends before.
+#[cfg(test)]
+impl Desk {
+    /// From now on time stands still here.
+    pub(super) fn stop_time(&self) {
+        let mut state = self.lock();
+        state.stopped_at = Some(state.now());
+    }
+
+    /// Lets it go on for so long, at once.
+    pub(super) fn advance(&self, time: Duration) {
+        let mut state = self.lock();
+        let moment = state.now() + time;
+        state.stopped_at = Some(moment);
+        state.rest(false);
+        drop(state);
+        for waiting in [&self.work, &self.deadlines, &self.end] {
+            waiting.notify_all();
+        }
+    }
+
+    /// True while the thread that writes has nothing to do before its next moment.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.lock().rests
+    }
 }

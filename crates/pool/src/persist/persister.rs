@@ -167,6 +167,15 @@ impl Persister {
         self.path.as_deref()
     }
 
+    /// Where callers and the threads of the state file meet, if there is one.
+    #[cfg(test)]
+    pub(super) fn desk(&self) -> Option<Arc<super::desk::Desk>> {
+        match &self.place {
+            Place::File(file) => Some(Arc::clone(file.desk())),
+            Place::Nowhere(_) | Place::Memory(_) => None,
+        }
+    }
+
     /// How the file does.
     #[must_use]
     pub(crate) fn health(&self) -> StateHealth {

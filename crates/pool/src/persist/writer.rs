@@ -13,7 +13,7 @@ use super::{
     StateError, StateHealth,
     book::{Book, Flushed, Trouble},
     changes::Shared,
-    desk::{Call, Desk, monotonic},
+    desk::{Call, Desk},
 };
 
 /// How often the thread looks whether something changed, here or on disk. Leaves time for the write
@@ -85,6 +85,11 @@ impl Writer {
     pub(super) fn health(&self) -> StateHealth {
         self.desk.health()
     }
+
+    #[cfg(test)]
+    pub(super) fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
 }
 
 impl Drop for Writer {
@@ -110,7 +115,8 @@ struct Run {
 
 impl Run {
     fn new(desk: Arc<Desk>, clock: Arc<dyn Clock>, book: Book, shared: Weak<dyn Shared>) -> Self {
-        Self { desk, clock, book, shared, pace: Pace::new(monotonic()) }
+        let pace = Pace::new(desk.now());
+        Self { desk, clock, book, shared, pace }
     }
 
     fn spawn(self) -> io::Result<thread::ThreadId> {
@@ -129,19 +135,19 @@ impl Run {
                 break;
             }
             let wanted = self.desk.is_dirty() || self.book.has_pending();
-            if call == Call::Urgent || (wanted && monotonic() >= self.pace.counters_at) {
+            if call == Call::Urgent || (wanted && self.desk.now() >= self.pace.counters_at) {
                 self.flush();
             } else {
                 self.look();
             }
-            self.pace.tick_at = monotonic() + TICK;
+            self.pace.tick_at = self.desk.now() + TICK;
         }
         self.finish();
     }
 
     /// Writes what changed and tells the pool what the file says then.
     fn flush(&mut self) {
-        let began = monotonic();
+        let began = self.desk.now();
         let ticket = self.desk.begin();
         if let Some(shared) = self.shared.upgrade() {
             self.book.collect(&*shared);
@@ -155,13 +161,13 @@ impl Run {
         self.desk.note(self.book.take_notes());
         match flushed {
             Ok(Flushed { others_wrote, complete }) => {
-                self.pace.succeeded(began, monotonic());
+                self.pace.succeeded(began, self.desk.now());
                 // Before the answer: who asked for an exploration looks whether it was granted.
                 self.absorb(others_wrote);
                 self.desk.succeed(ticket, Some(self.clock.unix_ms()), complete);
             }
             Err(trouble) => {
-                let ended = monotonic();
+                let ended = self.desk.now();
                 // Waiting for the lock is no work to rest from.
                 let waited = matches!(trouble, Trouble::Locked);
                 self.pace.failed(if waited { ended } else { began }, ended);
@@ -244,9 +250,13 @@ impl Drop for CloseOnDrop {
 mod tests {
     use super::*;
 
+    fn now() -> Instant {
+        Desk::default().now()
+    }
+
     #[test]
     fn a_write_that_takes_long_is_not_followed_by_the_next_at_once() {
-        let began = monotonic();
+        let began = now();
         let ended = began + Duration::from_millis(400);
         let mut pace = Pace::new(began);
         pace.succeeded(began, ended);
@@ -256,17 +266,16 @@ mod tests {
 
     #[test]
     fn a_disk_that_says_no_is_asked_again_less_and_less_often_and_at_least_every_second() {
-        let mut pace = Pace::new(monotonic());
+        let mut pace = Pace::new(now());
         let mut rests = Vec::new();
+        let moment = now();
         for _ in 0..7 {
-            let now = monotonic();
-            pace.failed(now, now);
-            rests.push((pace.urgent_at - now).as_millis());
+            pace.failed(moment, moment);
+            rests.push((pace.urgent_at - moment).as_millis());
         }
         assert_eq!(rests, [50, 100, 200, 400, 800, 1_000, 1_000]);
-        let now = monotonic();
-        pace.succeeded(now, now);
-        pace.failed(now, now);
-        assert_eq!(pace.urgent_at, now + RETRIES.0, "and after a success it begins anew");
+        pace.succeeded(moment, moment);
+        pace.failed(moment, moment);
+        assert_eq!(pace.urgent_at, moment + RETRIES.0, "and after a success it begins anew");
     }
 }

@@ -1,5 +1,7 @@
 //! Files that are torn, foreign or in the way, locks that others hold, disks that say no.
 
+use std::sync::mpsc;
+
 use super::*;
 
 /// Where the file that was kept aside is.
@@ -118,7 +120,7 @@ fn a_folder_given_as_the_file_holds_it_and_is_never_moved() {
     assert!(desk.commit(used(1)));
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    assert!(!desk.commit(used(2)), "nothing is durable");
+    desk.commit_in_vain(used(2));
     assert!(desk.persister.health().error.unwrap().contains("is a folder"));
     assert!(path.is_dir() && folder.join("precious").is_file());
 }
@@ -143,10 +145,10 @@ fn a_link_to_a_device_or_pipe_put_in_the_files_place_is_never_opened() {
         };
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(&target, &path).unwrap();
-        assert!(!desk.commit(used(2)), "{target:?}");
+        desk.commit_in_vain(used(2));
         assert!(desk.persister.health().error.unwrap().contains("is a device"), "{target:?}");
         fs::remove_file(&path).unwrap();
-        eventually(|| desk.persister.health().error.is_none());
+        desk.eventually(|| desk.persister.health().error.is_none());
         assert_eq!(requests(&read(&path)), 2, "it goes on once the link is gone");
     }
 }
@@ -183,13 +185,13 @@ fn a_file_torn_under_a_running_pool_is_kept_aside_and_written_anew_with_all_it_k
     let desk = Desk::at(&path);
     assert!(desk.commit(cooled(Cause::PerDayRequests, 60_000)));
     fs::write(&path, "torn").unwrap();
-    eventually(|| {
+    desk.eventually(|| {
         fs::read(&path)
             .is_ok_and(|text| parse(&text).is_ok_and(|file| has(&file, Cause::PerDayRequests)))
     });
     assert!(siblings(&path).iter().any(|name| name.contains(".bad-")));
     let kept = |notes: &[StateNote]| matches!(notes, [StateNote::KeptAside { .. }]);
-    eventually(|| kept(&desk.persister.health().notes));
+    desk.eventually(|| kept(&desk.persister.health().notes));
 }
 
 #[test]
@@ -203,12 +205,12 @@ fn whoever_keeps_writing_other_files_there_is_left_alone_and_reported() {
         assert!(desk.commit(used(1)));
     }
     fs::write(&path, "mine").unwrap();
-    assert!(!desk.commit(used(2)));
+    desk.commit_in_vain(used(2));
     assert!(desk.persister.health().error.unwrap().contains("something else writes there"));
     assert_eq!(fs::read(&path).unwrap(), b"mine");
     // Once it is gone, everything is as before.
     fs::remove_file(&path).unwrap();
-    eventually(|| desk.persister.health().error.is_none());
+    desk.eventually(|| desk.persister.health().error.is_none());
     assert_eq!(requests(&read(&path)), 2);
     // And in an hour, one more is an accident again.
     clock.advance(Duration::from_secs(3_600));
@@ -227,34 +229,28 @@ fn a_folder_that_cannot_be_written_blocks_nobody_and_is_used_once_it_can() {
     let path = blocker.join("state").join("pool.json");
     let desk = Desk::at(&path);
     assert!(matches!(&desk.notes[..], [StateNote::Unusable { .. }]), "{:?}", desk.notes);
-    let began = Instant::now();
-    assert!(!desk.commit(used(7)));
-    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+    desk.commit_in_vain(used(7));
     let health = desk.persister.health();
     assert!(!health.persisted && health.error.is_some() && health.failing_since.is_some());
 
     fs::remove_file(&blocker).unwrap();
-    eventually(|| desk.persister.health().error.is_none());
+    desk.eventually(|| desk.persister.health().error.is_none());
     assert_eq!(requests(&read(&path)), 7, "nothing was lost meanwhile");
     assert!(desk.commit(used(8)));
 }
 
 #[test]
-fn a_lock_that_somebody_holds_blocks_nobody_and_is_taken_once_it_is_free() {
+fn a_lock_that_somebody_holds_blocks_nobody_for_more_than_half_a_second() {
     let (_folder, path) = folder();
     let desk = Desk::at(&path);
     assert!(desk.commit(used(1)));
-    let lock = fs::File::open(path.with_file_name("pool.json.lock")).unwrap();
-    lock.lock().unwrap();
+    let lock = locked(&path);
     for requests in 2..4 {
-        let began = Instant::now();
-        assert!(!desk.commit(used(requests)));
-        let took = began.elapsed();
-        assert!((450..900).contains(&took.as_millis()), "{took:?}");
+        desk.commit_in_vain(used(requests));
     }
     assert!(desk.persister.health().error.unwrap().contains("lock"));
     lock.unlock().unwrap();
-    eventually(|| desk.persister.health().persisted);
+    desk.eventually(|| desk.persister.health().persisted);
     assert_eq!(requests(&read(&path)), 3);
 }
 
@@ -268,7 +264,8 @@ fn a_removed_lock_file_does_not_let_two_in() {
             desk.say(used(round));
             desk.persister.commit()
         });
-        assert!(commits.into_iter().all(block_on));
+        let [first, second] = commits;
+        assert!(one.wait(first) && two.wait(second));
         assert_eq!(requests(&read(&path)), 2 * round);
     }
 }
@@ -278,13 +275,18 @@ fn dropping_the_pool_waits_half_a_second_at_most_for_a_lock_that_somebody_holds(
     let (_folder, path) = folder();
     let desk = Desk::at(&path);
     assert!(desk.commit(used(1)));
-    let lock = fs::File::open(path.with_file_name("pool.json.lock")).unwrap();
-    lock.lock().unwrap();
+    let lock = locked(&path);
     desk.say(used(2));
     desk.persister.mark_dirty();
-    let began = Instant::now();
-    drop(desk);
-    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+    let time = Arc::clone(desk.time.as_ref().unwrap());
+    let (gone, is_gone) = mpsc::channel();
+    std::thread::spawn(move || {
+        drop(desk);
+        gone.send(()).unwrap();
+    });
+    eventually(|| time.is_stopping());
+    time.advance(PATIENCE);
+    is_gone.recv_timeout(HANG).expect("it waits for the lock");
     // Its counts are still its own; whoever comes next finds it dead and folds them.
     lock.unlock().unwrap();
     eventually(|| {
