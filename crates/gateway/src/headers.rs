@@ -1,6 +1,6 @@
 //! Which headers are handed on, in both directions.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 #[cfg(test)]
 use http::HeaderName;
@@ -126,6 +126,13 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
         }
     }
     any.unwrap_or(false)
+}
+
+/// How long the client waits for an answer, if it says so, as Google's own clients do: `ceil` of their time limit, in
+/// seconds (google-genai for Python 3.6, `_api_client.py`; for JavaScript 3.3).
+pub(crate) fn patience(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get("x-server-timeout")?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
 }
 
 /// The names that are never handed on to the provider, for tests and documents.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use common::{
     BATCH, Setup, TRIAGE,
@@ -30,10 +30,16 @@ async fn narrow() -> (Upstream, Arc<common::Served>) {
 type Answer = tokio::task::JoinHandle<(StatusCode, String)>;
 
 fn ask(served: &Arc<common::Served>, token: &str) -> Answer {
+    ask_for(served, token, "600")
+}
+
+/// The same of a client that waits for so many seconds.
+fn ask_for(served: &Arc<common::Served>, token: &str, patience: &str) -> Answer {
     let mut body = common::prompt("Say hello");
     body["generationConfig"] = json!({ "maxOutputTokens": 80 });
     let path = format!("/v1beta/models/{}:generateContent", common::MODEL);
     let ask = served.post(&path, &body).header("x-goog-api-key", token);
+    let ask = ask.header("x-server-timeout", patience);
     tokio::spawn(async move {
         let answer = ask.send().await.unwrap();
         (answer.status(), answer.text().await.unwrap())
@@ -107,4 +113,24 @@ async fn a_queue_has_an_end_and_says_so() {
     for asked in [first].into_iter().chain(waiting) {
         assert_eq!(asked.await.unwrap().0, StatusCode::OK);
     }
+}
+
+/// Google's clients say how long they wait. Who waits for less than his turn may take is told so in time.
+#[tokio::test]
+async fn nobody_waits_in_line_for_longer_than_for_an_answer() {
+    let (upstream, served) = narrow().await;
+    let (first, [second]) = one_goes(&upstream, &served).await;
+    let told = ask_for(&served, TRIAGE, "1");
+    // The line itself has 20 s.
+    let told = tokio::time::timeout(Duration::from_secs(15), told).await;
+    let (status, text) = told.expect("it waits for its turn").unwrap();
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{text}");
+    served.in_line(1).await;
+    for _ in 0..2 {
+        upstream.go_on();
+    }
+    for asked in [first, second] {
+        assert_eq!(asked.await.unwrap().0, StatusCode::OK);
+    }
+    assert_eq!(served.balance().await, (10, 0));
 }

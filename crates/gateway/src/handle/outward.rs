@@ -16,6 +16,7 @@ use super::{Asked, Form, Record, allowed, inward};
 use crate::{
     admit::{Asking, Refused},
     budget,
+    config::Queue,
     gateway::{App, Current},
     headers, pinned,
     project::{Project, Unbounded},
@@ -101,7 +102,8 @@ pub(super) async fn ask(
         None => relay,
     };
     record.is_called(relay.request_id().map(str::to_owned));
-    let asking = Asking { project, model: model.unwrap_or_default(), queue: now.settings.queue };
+    let queue = within_patience(now.settings.queue, &head.headers);
+    let asking = Asking { project, model: model.unwrap_or_default(), queue };
     let passed = app
         .gate
         .pass(asking, |sent| relay.clone().on_sent(move || sent.tell()).into_future())
@@ -121,6 +123,15 @@ pub(super) async fn ask(
     })?;
     record.holds(pass);
     Ok(Handing { asked, relayed })
+}
+
+/// Nobody waits in line for longer than the client waits for its answer: told a second before, it learns when there is
+/// room again. It never waits longer for what it says.
+fn within_patience(queue: Queue, headers: &HeaderMap) -> Queue {
+    const TO_TELL: Duration = Duration::from_secs(1);
+    let wait = headers::patience(headers)
+        .map_or(queue.wait, |patience| queue.wait.min(patience.saturating_sub(TO_TELL)));
+    Queue { wait, ..queue }
 }
 
 /// Sets what the project's settings say of such a call.

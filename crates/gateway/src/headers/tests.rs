@@ -128,6 +128,17 @@ fn the_providers_answer_keeps_its_headers_but_for_those_of_its_connection() {
     assert_eq!(names, wanted);
 }
 
+#[test]
+fn a_client_says_how_long_it_waits_in_whole_seconds() {
+    let told = |value| patience(&map(&[("X-Server-Timeout", value)]));
+    assert_eq!(told("30"), Some(Duration::from_secs(30)));
+    assert_eq!(told(" 0 "), Some(Duration::ZERO));
+    for none in ["", "30s", "2.5", "-1", "99999999999999999999"] {
+        assert_eq!(told(none), None, "{none}");
+    }
+    assert_eq!(patience(&map(&[])), None);
+}
+
 proptest! {
     /// Whatever a client calls its headers, and names in `Connection`: no credential goes on, and exactly one
     /// encoding is asked for.
