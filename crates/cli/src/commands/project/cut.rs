@@ -168,7 +168,7 @@ tokens_per_day = 5
 [retry]
 max_retries = 1
 #max_pause = \"20s\"
-# Ann asked for it.
+# As the shop asked for it.
 [projects.chat]
 # As was agreed.
 tokens_per_day = 5 # for now
