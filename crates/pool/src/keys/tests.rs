@@ -3,10 +3,12 @@
 use std::{fs, path::PathBuf};
 
 use keywheel_core::{ApiKey, Tier};
-use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+
+mod any_input;
+mod example;
 
 fn key(n: u32) -> String {
     format!("AQ.EXAMPLE-key-{n}")
@@ -395,69 +397,6 @@ fn the_process_environment_is_read_and_not_changed() {
     assert!(seen, "PATH was not read");
 }
 
-/// The lines of `.env.example` that begin with `# NAME=`, without the `# `.
-fn example_lines() -> Vec<String> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.env.example");
-    let text = fs::read_to_string(path).unwrap();
-    let assignment = |line: &str| {
-        let line = line.strip_prefix("# ")?;
-        let name = line.strip_prefix("export ").unwrap_or(line).split('=').next()?;
-        let is_name =
-            name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
-        (is_name && line.contains('=')).then(|| line.to_owned())
-    };
-    assert!(text.lines().all(|line| line.is_empty() || line.starts_with('#')), "all commented out");
-    text.lines().filter_map(assignment).collect()
-}
-
-#[test]
-fn the_example_file_as_it_is_gives_no_keys_and_no_faults() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.env.example");
-    let error = KeyLoader::new().dotenv(path).load().unwrap_err();
-    let KeysError::NoKeys(none) = error else { panic!("{error}") };
-    assert_eq!(none.sources[0].keys, Some(0));
-    assert_eq!(none.notes, []);
-}
-
-#[test]
-fn the_example_files_placeholders_are_all_refused_by_name() {
-    let dir = TempDir::new().unwrap();
-    let path = file(&dir, ".env", example_lines().join("\n"));
-    let KeysError::Faults(found) = KeyLoader::new().dotenv(&path).load().unwrap_err() else {
-        panic!("no faults")
-    };
-    assert_eq!(found.len(), 11);
-    assert!(found.iter().all(|fault| fault.problem == Problem::Placeholder));
-}
-
-#[test]
-fn the_example_file_filled_in_shows_every_variable() {
-    let dir = TempDir::new().unwrap();
-    let mut text = example_lines().join("\n");
-    for n in 0.. {
-        let Some(at) = text.find("your-key-here") else { break };
-        text.replace_range(at..at + "your-key-here".len(), &key(n));
-    }
-    let loaded = KeyLoader::new().dotenv(file(&dir, ".env", text)).load().unwrap();
-    let expected = [
-        ("GEMINI_API_KEY_1", Some("my-first-project"), Tier::Free),
-        ("GEMINI_API_KEY_2", Some("my-first-project"), Tier::Free),
-        ("GEMINI_API_KEY_10", None, Tier::Free),
-        ("GEMINI_API_KEY_WORK", None, Tier::Free),
-        ("GEMINI_API_KEY", None, Tier::Free),
-        ("GEMINI_API_KEYS#1", None, Tier::Free),
-        ("GEMINI_API_KEYS#2", None, Tier::Free),
-        ("GEMINI_API_KEYS#3", None, Tier::Free),
-        ("GOOGLE_API_KEY", None, Tier::Free),
-        ("GEMINI_PAID_API_KEY_BACKUP", Some("my-paid-project"), Tier::Paid),
-        ("GEMINI_PAID_API_KEY", None, Tier::Paid),
-    ];
-    let found: Vec<_> =
-        loaded.keys.iter().map(|s| (s.label.as_str(), s.project.as_deref(), s.tier)).collect();
-    assert_eq!(found, expected);
-    assert_eq!(loaded.notes, []);
-}
-
 /// Whoever writes the whole setup into `.env` believes that it all holds.
 #[test]
 fn a_setting_that_dotenv_files_do_not_have_is_reported() {
@@ -472,65 +411,4 @@ fn a_setting_that_dotenv_files_do_not_have_is_reported() {
     ));
     let alone = KeyLoader::new().only("GEMINI_API_KEY_1").dotenv(dir.path().join(".env"));
     assert_eq!(alone.load().unwrap().notes, []);
-}
-
-/// Names near and at the ones that are read, and values with a secret in all the wrong places.
-fn variables() -> impl Strategy<Value = Vec<(String, String)>> {
-    let name = prop_oneof![
-        "GEMINI_API_KEY(S|_|_[0-9A-Za-z_]{1,4}|)",
-        "GEMINI_PAID_API_KEY(S|_|_[0-9]{1,2}|)",
-        "GEMINI_PROJECT(_|_[0-9]{1,2}|)",
-        "(GOOGLE_API_KEY|gemini_api_key_1|OTHER|)",
-    ];
-    let around = "[ ,;\"'$\\\\#=<>\n\r\t“\u{200b}\u{feff}a\u{0}é]{0,3}";
-    let value = (around, "(SECRET[0-9]|AIzaSySECRET|)", around, "(SECRET|)", around);
-    let value = value.prop_map(|(a, b, c, d, e)| [a, b, c, d, e].concat());
-    proptest::collection::vec((name, value), 0..8)
-}
-
-fn shown(loader: &KeyLoader) -> String {
-    match loader.load() {
-        Err(error) => format!("{loader:?} {error} {error:?}"),
-        Ok(loaded) => {
-            // Names of quota projects are for showing, and here some hold the word by chance.
-            let keys: Vec<_> = loaded.keys.iter().map(|s| (&s.key, &s.label, s.tier)).collect();
-            format!(
-                "{loader:?} {keys:?} {:?} {:?} {:?}",
-                notes(&loaded),
-                loaded.notes,
-                loaded.sources
-            )
-        }
-    }
-}
-
-proptest! {
-    #[test]
-    fn the_loader_takes_any_environment_and_never_prints_a_value(variables in variables()) {
-        let text = shown(&KeyLoader::new().environment(variables));
-        prop_assert!(!text.contains("SECRET"), "a value was printed");
-    }
-
-    #[test]
-    fn the_loader_takes_any_dotenv_file_and_never_prints_a_value(variables in variables(), mix: u8) {
-        let dir = TempDir::new().unwrap();
-        let separator = ["=", " = ", ": ", " "][usize::from(mix % 4)];
-        let text: String = variables.iter().map(|(n, v)| format!("{n}{separator}{v}\n")).collect();
-        let path = file(&dir, ".env", &text);
-        let text = shown(&KeyLoader::new().dotenv(&path).file(&path));
-        prop_assert!(!text.contains("SECRET"), "a value was printed");
-    }
-
-    #[test]
-    fn the_order_of_the_environment_does_not_matter(variables in variables(), by in 0usize..8) {
-        // A name can stand only once in an environment.
-        let once: std::collections::BTreeMap<_, _> = variables.into_iter().collect();
-        let mut turned: Vec<_> = once.clone().into_iter().collect();
-        if !turned.is_empty() {
-            let by = by % turned.len();
-            turned.rotate_left(by);
-        }
-        let (a, b) = (KeyLoader::new().environment(once).load(), KeyLoader::new().environment(turned).load());
-        prop_assert!(a == b, "the order matters");
-    }
 }
