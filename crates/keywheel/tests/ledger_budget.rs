@@ -13,7 +13,7 @@ use common::{
 };
 use futures_util::{FutureExt as _, future::join_all};
 use keywheel::{
-    Error, Gemini, Pool, SkipReason, StateLocation,
+    Error, Gemini, GeminiBuilder, Pool, SkipReason, StateLocation,
     ledger::{ErrorKind, Ledger, Limit, Outcome, Period, Scope},
 };
 use keywheel_provider::testing::Scripted;
@@ -205,6 +205,25 @@ fn a_request_without_a_bound_gets_the_accounts_that_field_alone() {
     it.ledger.set_rules(rules);
     it.rig.run(it.rig.gemini.generate(MODEL, "hi")).unwrap();
     assert_eq!(it.rows()[2].estimate.output, 700);
+}
+
+/// Reserving nothing for it would lead past any budget.
+#[test]
+fn a_bound_of_0_is_none() {
+    let nothing = request().with_max_output_tokens(0);
+    let it = Charged::new(1, []);
+    it.rig.script.otherwise(|_| hello());
+    it.rig.run(it.rig.gemini.generate(MODEL, nothing.clone())).unwrap();
+    let sent = it.rig.script.requests()[0].json();
+    assert_eq!(sent["generationConfig"]["maxOutputTokens"], 8_192);
+    assert_eq!(it.rows()[0].estimate.output, 8_192);
+
+    let as_it_is = Charged::built(1, [], GeminiBuilder::without_output_cap);
+    as_it_is.rig.script.otherwise(|_| hello());
+    as_it_is.rig.run(as_it_is.rig.gemini.generate(MODEL, nothing)).unwrap();
+    let sent = as_it_is.rig.script.requests()[0].json();
+    assert_eq!(sent["generationConfig"]["maxOutputTokens"], 0);
+    assert_eq!(as_it_is.rows()[0].estimate.output, 65_536);
 }
 
 /// A model refuses more than it can write.

@@ -69,8 +69,7 @@ pub(crate) fn cap(
     request: &mut GenerateRequest,
     options: &CallOptions,
 ) -> Option<u64> {
-    let config = request.generation_config.as_ref();
-    if config.is_some_and(|config| config.max_output_tokens.is_some()) {
+    if limit(request).is_some() {
         return None;
     }
     let cap = u32::try_from(longest_answer(inner, model, options)?).unwrap_or(u32::MAX);
@@ -166,9 +165,15 @@ fn of_the_request(request: &GenerateRequest) -> Bill {
     let config = request.generation_config.as_ref();
     Bill {
         input: input_tokens(request),
-        output: config.and_then(|config| config.max_output_tokens).map(u64::from),
+        output: limit(request).map(u64::from),
         candidates: config.and_then(|config| config.candidate_count).map_or(1, u64::from).max(1),
     }
+}
+
+/// The longest answer that it allows itself. A limit of 0 is none, as in [`Sketch`](crate::sketch::Sketch): Google's
+/// range begins at 1, and nobody says that 0 is always refused.
+fn limit(request: &GenerateRequest) -> Option<u32> {
+    request.generation_config.as_ref()?.max_output_tokens.filter(|tokens| *tokens > 0)
 }
 
 /// True if it builds on what is not in it.
