@@ -162,7 +162,8 @@ fn sigkill_under_load_and_a_restart_lose_nothing_that_was_answered() {
     let gateway = Gateway::start(&place);
     let client = Client::new(&gateway, "anything");
     let answers = sim.block_on(async {
-        let load = tokio::spawn(client.many(200));
+        // Far more than are answered until the kill comes, however late.
+        let load = tokio::spawn(client.many(2_000));
         sim.until_asked(60).await;
         tokio::task::spawn_blocking(move || gateway.end(Signal::KILL)).await.unwrap();
         load.await.unwrap()
@@ -195,7 +196,7 @@ fn two_gateways_on_one_state_folder_share_quotas_and_budgets() {
     let place = anywhere(Place::new()).with_sim(&sim);
     place.write(
         "keywheel.toml",
-        "[projects.default]\ncalls_per_day = 15\n[queue]\nwait = \"10s\"\n",
+        "[projects.default]\ncalls_per_day = 15\n[queue]\nwait = \"120s\"\n",
     );
     let gateways = [Gateway::start(&place), Gateway::start(&place)];
     let running = place.run(&["reload", "--json"]).ends(0).json("reload");

@@ -40,7 +40,7 @@ fn health(id: &str, rows: u64) -> String {
 }
 
 fn smoke(url: &str, more: &[&str]) -> crate::common::Ended {
-    let arguments = ["smoke", url, "--wakes", "3", "--every", "1ms", "--patience", "5s"];
+    let arguments = ["smoke", url, "--wakes", "3", "--every", "1ms", "--patience", "60s"];
     Place::new().run(&[&arguments, more].concat())
 }
 

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::common::{Ended, Place};
 
 /// More than any step takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A gateway that runs. Killed when dropped.
 pub(crate) struct Gateway {
