@@ -1,17 +1,28 @@
 //! Threads that connections are served on.
 
-use std::{io, num::NonZero, sync::Arc};
+use std::{
+    convert::Infallible,
+    io,
+    num::NonZero,
+    sync::{Arc, mpsc},
+    thread,
+};
 
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::oneshot,
+};
 
-/// Runtimes of one thread each. A connection stays with one of them, and with it all that its requests touch: timers,
+/// Threads with a runtime each. A connection stays with one of them, and with it all that its requests touch: timers,
 /// tasks, the connections to the provider. Threads that share their work hand all of it to and fro, and each finds its
 /// caches cold.
+///
+/// Dropped, they end, and with them what they still do.
 #[derive(Debug)]
 pub(crate) struct Lanes {
     lanes: Vec<Lane>,
-    /// Those that are ours to end.
-    runtimes: Vec<Runtime>,
+    /// Dropped, the threads end.
+    _open: Vec<Open>,
 }
 
 /// One thread. Its clones count as its connections.
@@ -21,27 +32,23 @@ pub(crate) struct Lane {
     connections: Arc<()>,
 }
 
+type Open = oneshot::Sender<Infallible>;
+
 impl Lanes {
     /// So many threads.
     ///
     /// # Errors
     /// The system gives no more threads, or no more file handles.
     pub(crate) fn new(threads: NonZero<usize>) -> io::Result<Self> {
-        let mut lanes = Self { lanes: Vec::new(), runtimes: Vec::new() };
-        for _ in 0..threads.get() {
-            let mut builder = Builder::new_multi_thread();
-            let runtime =
-                builder.worker_threads(1).thread_name("keywheel-lane").enable_all().build()?;
-            lanes.lanes.push(Lane::of(runtime.handle().clone()));
-            lanes.runtimes.push(runtime);
-        }
-        Ok(lanes)
+        let made = (0..threads.get()).map(|_| Lane::begin()).collect::<io::Result<Vec<_>>>()?;
+        let (lanes, open) = made.into_iter().unzip();
+        Ok(Self { lanes, _open: open })
     }
 
     /// The runtime that this is called in, and no other.
     #[cfg(test)]
     pub(crate) fn here() -> Self {
-        Self { lanes: vec![Lane::of(Handle::current())], runtimes: Vec::new() }
+        Self { lanes: vec![Lane::of(Handle::current())], _open: Vec::new() }
     }
 
     /// The one with the fewest connections, for one more.
@@ -51,16 +58,25 @@ impl Lanes {
     }
 }
 
-impl Drop for Lanes {
-    fn drop(&mut self) {
-        for runtime in self.runtimes.drain(..) {
-            // This may be the thread of another runtime, which is not to be held up.
-            runtime.shutdown_background();
-        }
-    }
-}
-
 impl Lane {
+    /// A thread, and what ends it when it is dropped.
+    fn begin() -> io::Result<(Self, Open)> {
+        let (tell, told) = mpsc::channel();
+        let (open, closed) = oneshot::channel();
+        // The runtime is made where it runs: where the thread cannot be had, none has to be taken down.
+        let work = move || match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => {
+                let _ = tell.send(Ok(runtime.handle().clone()));
+                let _closed: Result<Infallible, _> = runtime.block_on(closed);
+                runtime.shutdown_background();
+            }
+            Err(error) => drop(tell.send(Err(error))),
+        };
+        thread::Builder::new().name("keywheel-lane".to_owned()).spawn(work)?;
+        let handle = told.recv().map_err(|_| io::Error::other("a thread ended at once"))??;
+        Ok((Self::of(handle), open))
+    }
+
     fn of(handle: Handle) -> Self {
         Self { handle, connections: Arc::default() }
     }
@@ -97,8 +113,8 @@ mod tests {
         let lanes = Lanes::new(NonZero::new(2).unwrap()).unwrap();
         let (here, there) = (lanes.freest(), lanes.freest());
         let thread = |lane: &Lane| {
-            let (tell, told) = std::sync::mpsc::channel();
-            lane.handle().spawn(async move { tell.send(std::thread::current().id()).unwrap() });
+            let (tell, told) = mpsc::channel();
+            lane.handle().spawn(async move { tell.send(thread::current().id()).unwrap() });
             told.recv().unwrap()
         };
         assert_ne!(thread(&here), thread(&there));

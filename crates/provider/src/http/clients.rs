@@ -19,7 +19,7 @@ use super::{Outgoing, connector::Connector};
 const KEPT: Duration = Duration::from_secs(90);
 
 /// Runtimes whose connections are kept; those of the oldest are let go for one more. Nothing says when a runtime ended.
-const MAX_RUNTIMES: usize = 64;
+const MAX_RUNTIMES: usize = 1_024;
 
 /// A client with connections of its own for each runtime that asks.
 ///
