@@ -224,6 +224,7 @@ impl Drop for Running {
 async fn run(listener: TcpListener, app: Arc<App>, phases: Phases, lanes: Lanes) {
     let limits = ServerLimits::of(&app.current().settings.limits);
     server::serve(listener, Arc::clone(&app), limits, phases.stage(), &lanes).await;
+    app.last_ended().await;
     app.write_everything().await;
     phases.reach(Phase::Ended);
 }
@@ -294,6 +295,19 @@ impl App {
 
     pub(crate) fn goes_by(&self, current: Current) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
+    }
+
+    /// Ends when no request is under way, or soon. Those of a connection that was cut off are tasks of their own where it
+    /// spoke HTTP/2, and settle a moment after it.
+    async fn last_ended(&self) {
+        const A_MOMENT: Duration = Duration::from_millis(10);
+        for _ in 0..100 {
+            if self.metrics.in_flight() == 0 {
+                return;
+            }
+            tokio::time::sleep(A_MOMENT).await;
+        }
+        tracing::warn!(left = self.metrics.in_flight(), "requests were left behind at the end");
     }
 
     /// Ends with everything on disk that this process has to say.

@@ -69,6 +69,11 @@ impl Metrics {
         Self { registry, requests, seconds, first_byte, in_flight, bytes_in, bytes_out }
     }
 
+    /// How many requests are under way.
+    pub(crate) fn in_flight(&self) -> i64 {
+        self.in_flight.get()
+    }
+
     pub(crate) fn begun(&self) {
         self.in_flight.inc();
     }

@@ -125,3 +125,26 @@ async fn stopped_and_started_again_under_load_it_has_lost_and_invented_nothing()
     assert_eq!((after.storage.ledger_id, after.rows), (id, answers));
     assert_eq!(again.balance().await, (tokens, 0), "what clients were answered is what is charged");
 }
+
+#[tokio::test]
+async fn what_clients_over_http2_do_not_read_is_settled_before_it_has_stopped() {
+    const STREAMS: usize = 16;
+    let upstream = Upstream::that([head("text/event-stream"), chunk(PIECE), Step::Wait]).await;
+    let served = Setup::default().start_before(&upstream.url()).await;
+    let client = reqwest::Client::builder()
+        .http2_prior_knowledge()
+        .http2_initial_stream_window_size(1)
+        .build()
+        .unwrap();
+    let mut answers = Vec::new();
+    for _ in 0..STREAMS {
+        let (_, ask) = served.stream().build_split();
+        answers.push(client.execute(ask.unwrap()).await.unwrap());
+    }
+    assert!(answers.iter().all(|answer| answer.version() == http::Version::HTTP_2));
+    served.running.stop(Duration::from_millis(50)).await;
+    let ledger = served.running.ledger();
+    let standing = ledger.info().await.unwrap();
+    assert_eq!((standing.rows, standing.open), (STREAMS as u64, 0));
+    assert!(ledger.audit().await.unwrap().is_balanced());
+}
