@@ -335,3 +335,52 @@ fn a_folder_that_cannot_be_made_is_an_error_that_names_it() {
     assert_eq!(error.kind(), ErrorKind::Store);
     assert!(error.to_string().contains("blocker"), "{error}");
 }
+
+/// On a medium that can only be read, or in somebody else's folder. Permission bits do not stop root; what stops everybody is
+/// a name so long that none of the ledger's other files can have it with an ending.
+#[test]
+fn a_ledger_that_was_closed_can_be_looked_at_where_nothing_can_be_made_beside_it() {
+    let (folder, file) = folder();
+    let closed = folder.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    let long = closed.join(format!("{:x<253}", "100% of #1? &immutable=0 "));
+    block_on(async {
+        let store = open(&file).await;
+        assert!(reserve(&store, &rules(1_000), 600).await.unwrap().is_some());
+        drop(store);
+        fs::rename(&file, &long).unwrap();
+        let error = SqliteStore::open(Some(&long), Durability::Create, now()).await.unwrap_err();
+        assert!(error.to_string().contains("needs files beside it"), "{error}");
+
+        let before = fs::read(&long).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
+        let store = SqliteStore::open_to_look(Some(&long)).await.unwrap();
+        assert_eq!(all(&store).await.tokens.reserved, 600);
+        assert!(store.audit().await.unwrap().is_balanced());
+        assert!(reserve(&store, &rules(1_000), 100).await.is_err());
+        drop(store);
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(fs::read(&long).unwrap() == before);
+        assert_eq!(fs::read_dir(&closed).unwrap().count(), 1, "something was made beside it");
+    });
+}
+
+/// A log says more than the file; without it, what was spent last would be missing.
+#[test]
+fn a_ledger_is_not_looked_at_without_its_log_and_the_error_says_what_is_wrong() {
+    let (folder, file) = folder();
+    block_on(async {
+        drop(open(&file).await);
+        let log = file.with_file_name("ledger.db-wal");
+        assert!(!log.exists(), "it was closed");
+        // Is there, and cannot be opened, by root neither.
+        fs::create_dir(&log).unwrap();
+        let error = SqliteStore::open_to_look(Some(&file)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+        let told = error.to_string();
+        assert!(told.contains("its log and the index of it"), "{told}");
+        assert!(told.contains(&format!("the folder {}", folder.path().display())), "{told}");
+        fs::remove_dir(&log).unwrap();
+        assert!(SqliteStore::open_to_look(Some(&file)).await.is_ok());
+    });
+}

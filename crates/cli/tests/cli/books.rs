@@ -208,6 +208,24 @@ fn the_books_can_be_read_on_a_full_disk() {
     }
 }
 
+/// A folder that can only be read is played by a name so long that the ledger's other files cannot have it with an ending:
+/// permissions do not stop root.
+#[cfg(unix)]
+#[test]
+fn the_books_can_be_read_where_nothing_can_be_written() {
+    let place = filled(now());
+    let name = "x".repeat(253);
+    std::fs::rename(place.path("ledger.db"), place.path(&name)).unwrap();
+    let ledger = place.path(&name).display().to_string();
+    let place = place.with("KEYWHEEL_LEDGER", &ledger);
+    place.run(&["ledger", "audit"]).ends(0).says("over 3 rows, 0 of them wrong");
+    place.run(&["ledger", "usage"]).ends(0).says("triage");
+    let rows = place.run(&["ledger", "rows", "--json"]).ends(0).json("ledger rows");
+    assert_eq!(rows["rows"].as_array().unwrap().len(), 3);
+    // What changes the books needs more.
+    place.run(&["ledger", "sweep"]).ends(1).complains("the ledger needs files beside it");
+}
+
 /// A full disk is played by the limit on the size of files, with its signal ignored.
 #[cfg(unix)]
 fn on_a_full_disk(place: &Place, arguments: &[&str]) -> Ended {

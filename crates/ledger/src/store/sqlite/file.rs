@@ -4,7 +4,7 @@ use std::{fs, io, path::Path, time::Duration};
 
 use chrono::{DateTime, Utc};
 use keywheel_core::clock::from_unix_ms;
-use rusqlite::{Connection, OpenFlags, config::DbConfig};
+use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 
 use super::{
     fault::{Fault, io_fault},
@@ -57,7 +57,7 @@ pub(super) fn open(
     let kind = filesystem::kind(path);
     judge(path, &kind, durability)?;
 
-    let turn = Turn::open(path).map_err(|error| io_fault("beside the ledger", error))?;
+    let turn = Turn::open(path).map_err(|error| io_fault(&shut_out(path), error))?;
     let held = wait_for(&turn)?;
     let is_made =
         make_file(path).map_err(|error| io_fault("the ledger's file cannot be made", error))?;
@@ -90,7 +90,7 @@ fn join(
         return Err(missing(path));
     }
     let (presence, alone) =
-        Presence::join(path).map_err(|error| io_fault("beside the ledger", error))?;
+        Presence::join(path).map_err(|error| io_fault(&shut_out(path), error))?;
     if !alone && !companions.are_there() {
         return Err(bereft(path));
     }
@@ -174,8 +174,15 @@ pub(super) fn open_to_look(path: &Path) -> Result<(Connection, StorageInfo), Led
     if is_empty(path) {
         return Err(missing(path));
     }
-    let opened = open_for_reading(path).or_else(|fault| open_alone(path).map_err(|_| fault));
-    let connection = opened?;
+    let opened = open_for_reading(path)
+        .or_else(|fault| open_alone(path).or_else(|_| open_at_rest(path)).map_err(|_| fault));
+    let connection = opened.map_err(|fault| match fault {
+        Fault::File(error) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
+            let what = format!("{}: {error}", shut_out(path));
+            LedgerError::new(ErrorKind::Store, what).caused_by(error)
+        }
+        other => other.into(),
+    })?;
     let storage = describe(path, filesystem::kind(path), &connection)?;
     Ok((connection, storage))
 }
@@ -188,6 +195,18 @@ fn open_alone(path: &Path) -> Result<Connection, Fault> {
     // Copying the log into the file would write, too.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
+    expect_ledger(&connection)?;
+    Ok(connection)
+}
+
+/// Opens a ledger that was closed, for reading, where nothing can be made beside it: without its log, as there is none.
+/// Nothing keeps others from opening it for writing meanwhile, so this is for where all else failed.
+fn open_at_rest(path: &Path) -> Result<Connection, Fault> {
+    if ["-wal", "-journal"].iter().any(|ending| beside(path, ending).exists()) {
+        let what = "the ledger is in use, or was not closed in order";
+        return Err(LedgerError::new(ErrorKind::Store, what).into());
+    }
+    let connection = raw_immutable(path)?;
     expect_ledger(&connection)?;
     Ok(connection)
 }
@@ -245,7 +264,9 @@ impl Companions {
 /// # Errors
 /// [`ErrorKind::Store`] if it does not come within [`PATIENCE`].
 pub(super) fn wait_for(turn: &Turn) -> Result<super::locks::Held<'_>, LedgerError> {
-    let held = turn.take(PATIENCE).map_err(|error| io_fault("beside the ledger", error))?;
+    let held = turn
+        .take(PATIENCE)
+        .map_err(|error| io_fault("the files beside the ledger cannot be locked", error))?;
     held.ok_or_else(|| {
         let what = "another process has kept the ledger for over 5 seconds; is it stopped?";
         LedgerError::new(ErrorKind::Store, what)
@@ -291,9 +312,7 @@ fn expect_ledger(connection: &Connection) -> Result<(), Fault> {
 /// Looks at the file alone, as [`open`] took care that its name is in there: a connection that can
 /// write would take the log beside it for its own, and copy what is in it into a foreign file.
 fn expect_same(path: &Path, id: &str) -> Result<(), Fault> {
-    let uri = immutable(path);
-    let access = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-    let file = raw(Path::new(&uri), access)?;
+    let file = raw_immutable(path)?;
     expect_ledger(&file)?;
     let found = meta::read::<String>(&file, meta::LEDGER_ID)?.unwrap_or_default();
     if found == id {
@@ -307,7 +326,13 @@ fn expect_same(path: &Path, id: &str) -> Result<(), Fault> {
     Err(LedgerError::new(ErrorKind::Missing, what).into())
 }
 
-/// The URI by which SQLite reads a file as it is, without locks and without the log beside it.
+/// The file as it is, without locks and without the log beside it.
+fn raw_immutable(path: &Path) -> rusqlite::Result<Connection> {
+    let access = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    raw(Path::new(&immutable(path)), access)
+}
+
+/// The URI by which SQLite reads a file so.
 fn immutable(path: &Path) -> String {
     let mut uri = String::from("file:");
     for byte in path.as_os_str().as_encoded_bytes() {
@@ -348,6 +373,15 @@ fn missing(path: &Path) -> LedgerError {
         path.display()
     );
     LedgerError::new(ErrorKind::Missing, what)
+}
+
+/// Of a user who has no right to write there, or a file system that can only be read.
+fn shut_out(path: &Path) -> String {
+    let folder = path.parent().unwrap_or(path).display();
+    format!(
+        "the ledger needs files beside it, such as its log and the index of it, and they cannot be \
+         made or opened (is the folder {folder} one that this user can write to?)"
+    )
 }
 
 /// SQLite would throw the log away, and everything in it that was acknowledged.

@@ -173,6 +173,8 @@ impl SqliteStore {
     /// [`Closed`](ErrorKind::Closed).
     ///
     /// Works on a full disk, too, and while somebody keeps the turn to write. Nothing is checked.
+    /// One that was closed is read also where nothing can be made beside it; whoever opens it for writing
+    /// meanwhile is not seen.
     ///
     /// ```
     /// use keywheel_ledger::{Durability, LedgerStore, SqliteStore};
