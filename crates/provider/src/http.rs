@@ -11,18 +11,18 @@ use futures_util::{
     FutureExt as _, StreamExt as _, TryStreamExt as _, future::BoxFuture, stream::BoxStream,
 };
 use http::{
-    HeaderValue, Method, Request, Uri,
+    HeaderValue, Method, Request, StatusCode, Uri,
     header::{self, CONTENT_LENGTH, PROXY_AUTHORIZATION},
     uri::{Authority, Scheme},
 };
 use http_body_util::{Either, Full, StreamBody};
 use hyper::body::Frame;
-use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use tokio::time::timeout;
 
 use self::{
     clients::Clients,
-    connector::{Connector, from_env, proxy_to},
+    connector::{Connector, from_env, place, proxy_to},
     pieces::Pieces,
 };
 use crate::{Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse};
@@ -105,15 +105,20 @@ impl HttpTransport {
         self.first_byte.saturating_add(Duration::from_secs(size / SLOWEST_UPLOAD))
     }
 
+    /// The proxy that is handed a request to `uri` whole, and so may answer it itself. A tunnel is asked for with the
+    /// credentials; what goes through it is none of the proxy's business.
+    fn forwarder(&self, uri: &Uri) -> Option<Intercept> {
+        let proxy = (uri.scheme() == Some(&Scheme::HTTP)).then(|| proxy_to(uri, &self.proxies))?;
+        proxy.filter(|proxy| matches!(proxy.uri().scheme_str(), Some("http" | "https")))
+    }
+
     fn request(&self, request: WireRequest) -> Result<Request<Outgoing>, TransportError> {
         let WireRequest { method, url, mut headers, body } = request;
         let uri = usable(url).ok_or_else(|| {
             TransportError::new(TransportKind::Request, Sent::No, "the URL cannot be used")
         })?;
         headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
-        // A tunnel is asked for with the credentials; what goes through it is none of the proxy's business.
-        if uri.scheme() == Some(&Scheme::HTTP)
-            && let Some(proxy) = proxy_to(&uri, &self.proxies)
+        if let Some(proxy) = self.forwarder(&uri)
             && let Some(credentials) = proxy.basic_auth()
         {
             headers.entry(PROXY_AUTHORIZATION).or_insert_with(|| credentials.clone());
@@ -149,10 +154,12 @@ impl Transport for HttpTransport {
     ) -> BoxFuture<'static, Result<WireResponse, TransportError>> {
         let limit = self.head_limit(request.body.len());
         let idle = self.idle;
-        let reply = match self.request(request) {
-            Ok(request) => self.clients.request(request),
+        let request = match self.request(request) {
+            Ok(request) => request,
             Err(fault) => return futures_util::future::err(fault).boxed(),
         };
+        let forwarder = self.forwarder(request.uri());
+        let reply = self.clients.request(request);
         async move {
             let (head, body) = match timeout(limit, reply).await {
                 Ok(Ok(reply)) => reply.into_parts(),
@@ -162,11 +169,24 @@ impl Transport for HttpTransport {
                 }
                 Err(_) => return Err(timed_out("no reply", limit)),
             };
+            if let Some(proxy) = forwarder.filter(|_| head.status == REFUSED_BY_PROXY) {
+                return Err(refused(&proxy));
+            }
             let body = Pieces::new(body, idle).boxed();
             Ok(WireResponse { status: head.status.as_u16(), headers: head.headers, body })
         }
         .boxed()
     }
+}
+
+/// What no origin server answers: RFC 9110, section 15.5.8.
+const REFUSED_BY_PROXY: StatusCode = StatusCode::PROXY_AUTHENTICATION_REQUIRED;
+
+/// Nothing of the answer but its status: it may repeat the credentials.
+fn refused(proxy: &Intercept) -> TransportError {
+    let at = place(proxy.uri());
+    let message = format!("no connection: through the proxy {at}: it answered {REFUSED_BY_PROXY}");
+    TransportError::new(TransportKind::Connect, Sent::No, message)
 }
 
 /// In memory, or read from a file while it is sent.

@@ -28,8 +28,11 @@ use rustls::{ClientConfig, crypto::CryptoProvider};
 use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
 
-use self::proxy::{place, socks, tunnel, with_port};
-pub(super) use self::{named::from_env, proxy::proxy_to};
+use self::proxy::{socks, tunnel, with_port};
+pub(super) use self::{
+    named::from_env,
+    proxy::{place, proxy_to},
+};
 use super::causes;
 
 /// Between the probes that tell a dead connection from a silent one, and before the first of them.

@@ -1,6 +1,8 @@
 //! The proxies that the environment names. One that nobody can speak to is an error: passed over, its requests would go
 //! where they were not meant to.
 
+use std::ffi::OsString;
+
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 
@@ -11,33 +13,39 @@ use crate::{Sent, TransportError, TransportKind, http::is_exact};
 /// # Errors
 /// One of them cannot be used. Its variable is named, and nothing of what it holds.
 pub(in crate::http) fn from_env() -> Result<Matcher, TransportError> {
-    named(|name| std::env::var(name).ok())
+    named(|name| std::env::var_os(name))
 }
 
-fn named(read: impl Fn(&str) -> Option<String>) -> Result<Matcher, TransportError> {
+fn named(read: impl Fn(&str) -> Option<OsString>) -> Result<Matcher, TransportError> {
     // A CGI script finds its client's header `Proxy` in HTTP_PROXY: https://httpoxy.org
     if read("REQUEST_METHOD").is_some() {
         return Ok(Matcher::builder().build());
     }
     let set = |names: [&'static str; 2]| {
         let found = names.into_iter().find_map(|name| Some((name, read(name)?)));
-        found.unwrap_or_default()
+        let (name, value) = found.unwrap_or_default();
+        let value = value.into_string().map_err(|_| unusable(name, "it is not UTF-8"))?;
+        Ok::<_, TransportError>((name, value))
     };
-    let (_, excepted) = set(["NO_PROXY", "no_proxy"]);
-    let [http, https, all] =
-        [["HTTP_PROXY", "http_proxy"], ["HTTPS_PROXY", "https_proxy"], ["ALL_PROXY", "all_proxy"]]
-            .map(set);
-    // Desktops set it to what few programs can read, beside the others, which go before.
-    let is_asked_for = http.1.is_empty() || https.1.is_empty();
-    for (name, value) in [&http, &https].into_iter().chain(is_asked_for.then_some(&all)) {
-        if !value.is_empty()
-            && let Err(fault) = usable(value)
-        {
-            let message = format!("{name} cannot be used: {fault}");
-            return Err(TransportError::new(TransportKind::Request, Sent::No, message));
+    let proxy = |names| {
+        let (name, value) = set(names)?;
+        if !value.is_empty() {
+            usable(&value).map_err(|fault| unusable(name, fault))?;
         }
-    }
-    Ok(Matcher::builder().http(http.1).https(https.1).all(all.1).no(excepted).build())
+        Ok::<_, TransportError>(value)
+    };
+    let http = proxy(["HTTP_PROXY", "http_proxy"])?;
+    let https = proxy(["HTTPS_PROXY", "https_proxy"])?;
+    // Desktops set it to what few programs can read, beside the others, which go before.
+    let is_asked_for = http.is_empty() || https.is_empty();
+    let all = if is_asked_for { proxy(["ALL_PROXY", "all_proxy"])? } else { String::new() };
+    let (_, excepted) = set(["NO_PROXY", "no_proxy"])?;
+    Ok(Matcher::builder().http(http).https(https).all(all).no(excepted).build())
+}
+
+fn unusable(name: &str, fault: &str) -> TransportError {
+    let message = format!("{name} cannot be used: {fault}");
+    TransportError::new(TransportKind::Request, Sent::No, message)
 }
 
 /// Whether `value` is the URL of a proxy that can be spoken to, at the place that it names.
@@ -71,7 +79,7 @@ mod tests {
     /// What a program finds where `variables` are set.
     fn among(variables: &[(&str, &str)]) -> Result<Matcher, TransportError> {
         named(|name| {
-            variables.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned())
+            variables.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).into())
         })
     }
 
@@ -114,6 +122,29 @@ mod tests {
                     assert!(!told.contains(secret), "{told}");
                 }
             }
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_variable_that_is_no_text_is_an_error_and_not_no_variable() {
+        use std::os::unix::ffi::OsStringExt as _;
+        for name in [
+            "HTTPS_PROXY",
+            "https_proxy",
+            "HTTP_PROXY",
+            "http_proxy",
+            "ALL_PROXY",
+            "all_proxy",
+            "NO_PROXY",
+            "no_proxy",
+        ] {
+            let value = OsString::from_vec(b"http://hidden:secret\xff@host:1".to_vec());
+            let error = named(|asked| (asked == name).then(|| value.clone())).expect_err(name);
+            assert_eq!((error.kind, error.sent), (TransportKind::Request, Sent::No));
+            assert_eq!(error.to_string(), format!("{name} cannot be used: it is not UTF-8"));
+            let told = format!("{error:?}");
+            assert!(!["hidden", "secret", "host"].iter().any(|part| told.contains(part)), "{told}");
         }
     }
 

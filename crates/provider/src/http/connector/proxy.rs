@@ -72,7 +72,7 @@ fn number(text: &str) -> Option<u32> {
 }
 
 /// Host and port of `uri`, never with a user name or a password.
-pub(super) fn place(uri: &Uri) -> String {
+pub(in crate::http) fn place(uri: &Uri) -> String {
     let port = uri.port_u16().unwrap_or_else(|| match uri.scheme_str() {
         Some("http") => 80,
         Some("https") => 443,

@@ -1,5 +1,7 @@
 //! Proxies as the environment names them. Here they are all on this machine, and what lies behind them is nowhere.
 
+use std::ffi::OsString;
+
 use super::*;
 
 const BEHIND: &str = "provider.invalid";
@@ -128,6 +130,32 @@ async fn a_tunnel_that_is_refused_was_no_connection_and_the_proxy_s_answer_is_to
         assert!(head.starts_with("connect ") && !head.contains("proxy-authorization"), "{head}");
         assert_eq!(drain(&mut received), 0, "asked again");
     }
+}
+
+#[tokio::test]
+async fn a_forward_proxy_s_407_is_its_own_and_nothing_of_what_it_repeats_is_told() {
+    const REFUSAL: &[u8] =
+        b"HTTP/1.1 407 somebody:hidden\r\nproxy-authenticate: Basic realm=\"hidden\"\r\n\
+        content-length: 38\r\n\r\nc29tZWJvZHk6aGlkZGVu is somebody:hidden";
+    let (proxy, mut received) = says(REFUSAL).await;
+    let transport = behind(&format!("http://somebody:hidden@{proxy}"), "");
+    let error = post(&transport, "http://provider.invalid").await.unwrap_err();
+    assert!(is_unsent(&error), "{error}");
+    let wanted = format!(
+        "no connection: through the proxy {proxy}: it answered 407 Proxy Authentication Required"
+    );
+    assert_eq!(error.to_string(), wanted);
+    let printed = printed(&error);
+    let tells = ["somebody", "hidden", "c29t"].iter().any(|part| printed.contains(part));
+    assert!(!tells, "{printed}");
+    assert_eq!(drain(&mut received), 1, "asked again");
+
+    // Where no proxy was handed the request, it is whoever it went to that answers so.
+    let reply = post(&transport, &format!("http://{proxy}")).await.unwrap();
+    assert_eq!(reply.status, 407);
+    let there = Uri::from_static("http://provider.invalid");
+    assert!(behind("socks5://proxy.invalid", "").forwarder(&there).is_none());
+    assert!(transport.forwarder(&Uri::from_static("https://provider.invalid")).is_none());
 }
 
 #[tokio::test]
@@ -286,21 +314,30 @@ async fn a_socks_proxy_that_is_not_there_or_refuses_was_no_connection() {
 #[test]
 fn no_transport_is_made_while_the_environment_names_a_proxy_that_cannot_be_used() {
     const CHILD: &str = "KEYWHEEL_TEST_CHILD";
-    if std::env::var_os(CHILD).is_some() {
+    if let Ok(variable) = std::env::var(CHILD) {
         let error = HttpTransport::new(&Timeouts::default()).unwrap_err();
-        assert!(error.to_string().starts_with("https_proxy cannot be used: "), "{error}");
+        let wanted = format!("{variable} cannot be used: ");
+        assert!(error.to_string().starts_with(&wanted), "{error}");
         return;
+    }
+    let mut values = vec![("https_proxy", OsString::from("ftp://me:secret@host"))];
+    #[cfg(unix)]
+    for variable in ["HTTPS_PROXY", "NO_PROXY"] {
+        let value = b"http://me:secret\xff@127.0.0.1:1".to_vec();
+        values.push((variable, std::os::unix::ffi::OsStringExt::from_vec(value)));
     }
     let (_, module) = module_path!().split_once("::").unwrap();
     let name = "no_transport_is_made_while_the_environment_names_a_proxy_that_cannot_be_used";
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("{module}::{name}"), "--nocapture"])
-        .env_clear()
-        .env(CHILD, "1")
-        .env("https_proxy", "ftp://me:secret@host")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("1 passed"), "{said}");
+    for (variable, value) in values {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("{module}::{name}"), "--nocapture"])
+            .env_clear()
+            .env(CHILD, variable)
+            .env(variable, value)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("1 passed"), "{said}");
+    }
 }
