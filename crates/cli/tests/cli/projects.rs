@@ -1,6 +1,8 @@
 //! `keywheel init` and `keywheel project`.
 
 use std::fs;
+#[cfg(unix)]
+use std::process::Stdio;
 
 use crate::common::{Ended, Place, assert_form};
 
@@ -218,6 +220,97 @@ fn a_file_keeps_its_permissions_and_a_link_stays_a_link() {
         let mode = fs::metadata(place.path("real.toml")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o640);
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_stays_its_owners_whoever_changes_it() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+
+    let place = Place::new();
+    let file = place.write("keywheel.toml", "[projects.app]\n[projects.other]\n");
+    // Only root can give files away; whoever else runs this finds that its own stays its own.
+    let own = fs::metadata(&file).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    let (owner, group) = if is_root { (65_534, 65_534) } else { (own.uid(), own.gid()) };
+    chown(&file, Some(owner), Some(group)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    place.run(&["project", "set", "app", "--priority", "3"]).ends(0);
+    token(&place, &["project", "add", "third"]);
+    token(&place, &["project", "rotate", "app"]);
+    place.run(&["project", "remove", "other"]).ends(0);
+    let about = fs::metadata(&file).unwrap();
+    assert_eq!((about.uid(), about.gid(), about.mode() & 0o777), (owner, group, 0o600));
+}
+
+#[test]
+fn what_the_gateway_would_refuse_is_not_written() {
+    let place = Place::new().with("GEMINI_API_KEY_1", "AQ.EXAMPLE-project");
+    place.write("keywheel.toml", "[projects.app]\nmodels = [\"a\"]\n");
+    token(&place, &["project", "rotate", "app"]);
+    let before = place.read("keywheel.toml");
+    for models in ["--models=", "--models=a,,b", "--models=x\"y", "--models=a b"] {
+        for (command, name) in [("set", "app"), ("add", "another")] {
+            let ended = place.run(&["project", command, name, models]).ends(2);
+            let fault = format!("projects.{name}.models: ");
+            ended.complains("keywheel.toml is as it was").complains(&fault);
+        }
+    }
+    assert_eq!(place.read("keywheel.toml"), before, "a refusal changes nothing");
+}
+
+#[test]
+fn faults_that_were_there_before_keep_nobody_from_a_change() {
+    let key = "[[key]]\nenv = \"NOT_SET_EXAMPLE\"\n";
+    let place = Place::new();
+    place.write("keywheel.toml", &format!("listn = 1\n[projects.a]\n[projects.b]\n{key}"));
+    place.run(&["project", "set", "a", "--priority", "3"]).ends(0).complains("listn");
+    place.run(&["project", "set", "a", "--models="]).ends(2).complains("projects.a.models");
+    // Projects get their tokens one by one.
+    place.write("keywheel.toml", "[projects.a]\n[projects.b]\n");
+    token(&place, &["project", "rotate", "a"]);
+    token(&place, &["project", "rotate", "b"]);
+    let list = place.run(&["project", "list", "--json"]).ends(0).json("project list");
+    assert_eq!(
+        (&list["projects"][0]["tokens"], &list["projects"][1]["tokens"]),
+        (&1.into(), &1.into())
+    );
+}
+
+#[test]
+fn lines_of_windows_stay_so() {
+    let place = Place::new();
+    let text = "# mine\r\n[projects.app] # and its remark\r\nin_flight = 2\r\n\r\n[queue]\r\nwait = \"0s\"\r\n";
+    place.write("keywheel.toml", text);
+    let set = ["project", "set", "app", "--priority", "3", "--in-flight", "none"];
+    place.run(&set).ends(0);
+    assert_eq!(place.read("keywheel.toml"), text.replace("in_flight = 2", "priority = 3"));
+    let before = place.read("keywheel.toml");
+    token(&place, &["project", "add", "other"]);
+    let text = place.read("keywheel.toml");
+    assert!(text.starts_with(&before) && text.contains("\r\n[projects.other]\r\n"), "{text:?}");
+    assert_eq!(text.matches('\n').count(), text.matches("\r\n").count(), "{text:?}");
+    place.run(&["project", "remove", "other"]).ends(0);
+    assert_eq!(place.read("keywheel.toml"), before);
+}
+
+#[cfg(unix)]
+#[test]
+fn of_changes_at_the_same_time_none_is_lost() {
+    let place = Place::new();
+    let names: Vec<_> = (1..=8).map(|number| format!("app-{number}")).collect();
+    let text: String = names.iter().map(|name| format!("[projects.{name}]\n")).collect();
+    place.write("keywheel.toml", &text);
+    let run = |name: &String| {
+        let mut command = place.command(&["project", "set", name, "--priority", "7"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let running: Vec<_> = names.iter().map(run).collect();
+    for child in running {
+        Ended::of(child.wait_with_output().unwrap()).ends(0);
+    }
+    let wanted = text.replace("]\n", "]\npriority = 7\n");
+    assert_eq!(place.read("keywheel.toml"), wanted);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::ops::Range;
 use toml_edit::{Document, Item, Table, TomlError};
 
 /// `text` without the sections of `project`, those within it included. What is remarked right above a section goes with
-/// it, and what is turned off or remarked right below it, up to an empty line. The head of the file stays.
+/// it, and what is turned off or remarked right below it, up to an empty line or a section that is turned off. The head of
+/// the file stays.
 ///
 /// # Errors
 /// It is no TOML.
@@ -65,8 +66,13 @@ impl Section {
         let mut end = line_end(text, self.end);
         while end < tail_end {
             let line = end..line_end(text, end);
-            if text[line.clone()].trim().is_empty() {
+            let what = text[line.clone()].trim();
+            if what.is_empty() {
                 return start..end;
+            }
+            // A section that is turned off is another one, and has remarks of its own.
+            if what.starts_with("#[") {
+                return start..remarks_above(text, end);
             }
             end = line.end;
         }
@@ -236,6 +242,21 @@ origins = []
         assert_eq!(setting(FILE, "chat", "in_flight").unwrap(), FILE);
         let dotted = "[projects]\na.in_flight = 1\na.priority = 2";
         assert_eq!(setting(dotted, "a", "priority").unwrap(), "[projects]\na.in_flight = 1\n");
+    }
+
+    #[test]
+    fn a_section_that_is_turned_off_is_somebody_elses() {
+        let own = "[projects.a]\nin_flight = 1\n#priority = 3\n# It is an old one.\n";
+        let others = "#[queue]\n#wait = \"0s\"\n#[projects.c]\n#in_flight = 2\n";
+        let next = "# And this.\n[projects.b]\n";
+        for rest in [others.to_owned(), format!("{others}{next}"), format!("{others}\n{next}")] {
+            assert_eq!(
+                project(&format!("{own}{rest}"), "a").unwrap(),
+                format!("# It is an old one.\n{rest}")
+            );
+        }
+        let right_below = format!("[projects.b]\n[projects.a]\n{others}");
+        assert_eq!(project(&right_below, "a").unwrap(), format!("[projects.b]\n{others}"));
     }
 
     #[test]

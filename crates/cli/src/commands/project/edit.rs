@@ -1,11 +1,11 @@
 //! Changes keywheel.toml, and leaves every comment where it is.
 
-use std::{fs, io::Write as _, path::Path};
+use std::path::Path;
 
-use keywheel_gateway::TokenHash;
+use keywheel_gateway::{Config, TokenHash};
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value, value};
 
-use super::cut;
+use super::{cut, file::Held};
 use crate::{exit::Exit, fault::Fault};
 
 /// Limits of a project.
@@ -44,6 +44,7 @@ enum Cap {
 /// A configuration being changed.
 #[derive(Debug)]
 pub(super) struct Edited {
+    file: Held,
     document: DocumentMut,
     /// What comes behind it. A section that were inserted would come before the comments at the end of the file, and
     /// take over the settings among them that somebody turns on later.
@@ -51,20 +52,19 @@ pub(super) struct Edited {
 }
 
 impl Edited {
-    /// Reads the file at `path`.
+    /// Reads the file at `path`, as soon as no other command changes it.
     ///
     /// # Errors
     /// It cannot be read, or is no TOML. No line of it is repeated: it may hold a key.
     pub(super) fn read(path: &Path) -> Result<Self, Fault> {
-        let text = fs::read_to_string(path)
-            .map_err(|error| Fault::usage(format!("{}: {error}", path.display())))?;
-        let parsed = text.parse().map_err(|error: toml_edit::TomlError| {
+        let file = Held::open(path)?;
+        let parsed = file.text().parse().map_err(|error: toml_edit::TomlError| {
             let at = error.span().map_or(0, |span| span.start);
-            let (line, column) = keywheel::settings::position(&text, at);
+            let (line, column) = keywheel::settings::position(file.text(), at);
             let what = error.message().trim_end().replace('\n', ", ");
             Fault::usage(format!("{}:{line}:{column}: {what}", path.display()))
         });
-        Ok(Self { document: parsed?, appended: String::new() })
+        Ok(Self { document: parsed?, appended: String::new(), file })
     }
 
     /// The same with another project.
@@ -162,27 +162,19 @@ impl Edited {
         Ok(self)
     }
 
-    /// Replaces the file at `path` in one step; its permissions stay.
+    /// Replaces the file in one step; its owner, its permissions and the ends of its lines stay.
     ///
     /// # Errors
-    /// It cannot be written; then it is as it was.
-    pub(super) fn write(&self, path: &Path) -> Result<(), Fault> {
-        let unwritten = |error: std::io::Error| {
-            Fault::new(Exit::Fault, format!("{} cannot be written: {error}", path.display()))
-        };
-        // A link stays a link.
-        let target = fs::canonicalize(path).map_err(unwritten)?;
-        let folder = target.parent().unwrap_or(Path::new("/"));
-        let mut file = tempfile::Builder::new()
-            .prefix(".keywheel.toml.")
-            .tempfile_in(folder)
-            .map_err(unwritten)?;
-        file.write_all(self.text().as_bytes()).map_err(unwritten)?;
-        let permissions = fs::metadata(&target).map_err(unwritten)?.permissions();
-        file.as_file().set_permissions(permissions).map_err(unwritten)?;
-        file.as_file().sync_all().map_err(unwritten)?;
-        file.persist(&target).map_err(|error| unwritten(error.error))?;
-        Ok(())
+    /// The gateway would refuse what is new in it, or it cannot be written; then it is as it was.
+    pub(super) fn write(self) -> Result<(), Fault> {
+        let text = self.text();
+        let faults = new_faults(self.file.path(), self.file.text(), &text);
+        if !faults.is_empty() {
+            let (path, faults) = (self.file.path().display(), faults.join("\n  "));
+            let what = format!("{path} is as it was: the gateway would refuse this:\n  {faults}");
+            return Err(Fault::usage(what));
+        }
+        self.file.replace(text)
     }
 
     fn text(&self) -> String {
@@ -228,6 +220,25 @@ impl Edited {
                 .hint("write each project as a section: [projects.<name>]")
         })
     }
+}
+
+/// What the gateway would find wrong with `after` and does not with `before`, the file at `path`.
+fn new_faults(path: &Path, before: &str, after: &str) -> Vec<String> {
+    // Projects get their tokens one by one, and those that still have none are no reason not to go on. Other variables
+    // change nothing that a project could.
+    let variables = [("KEYWHEEL_TOKEN", "a-token-that-opens-nothing")];
+    let faults = |text| {
+        let read = Config::parse(path, text, variables);
+        let faults = read.err().map(|errors| errors.faults().to_vec()).unwrap_or_default();
+        faults.into_iter().map(|fault| fault.what).collect::<Vec<_>>()
+    };
+    let known = faults(before);
+    let mut new = faults(after);
+    // One that was there may name a line that has moved.
+    new.retain(|fault| {
+        known.is_empty() || fault.starts_with("projects.") && !known.contains(fault)
+    });
+    new
 }
 
 /// `projects` with nothing in it, and no line `[projects]` of its own.

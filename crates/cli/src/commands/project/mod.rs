@@ -2,6 +2,7 @@
 
 mod cut;
 mod edit;
+mod file;
 mod list;
 
 use std::path::{Path, PathBuf};
@@ -109,13 +110,13 @@ pub(crate) fn run(args: Args, config: Option<&Path>) -> Result<Exit, Fault> {
             let (path, token) = (place(config)?, token()?);
             let edited =
                 Edited::read(&path)?.with_project(&args.name, &token.hash(), &args.limits)?;
-            edited.write(&path)?;
+            edited.write()?;
             issue("project add", &args.name, &token, &path, args.json)
         }
         Command::Rotate(args) => {
             let (path, token) = (place(config)?, token()?);
             let edited = Edited::read(&path)?.with_token(&args.name, &token.hash(), args.keep)?;
-            edited.write(&path)?;
+            edited.write()?;
             issue("project rotate", &args.name, &token, &path, args.json)
         }
         Command::Set(SetArgs { name, limits, json }) => {
@@ -124,12 +125,12 @@ pub(crate) fn run(args: Args, config: Option<&Path>) -> Result<Exit, Fault> {
                     .hint("`keywheel project set --help` lists them"));
             }
             let path = place(config)?;
-            Edited::read(&path)?.with_limits(&name, &limits)?.write(&path)?;
+            Edited::read(&path)?.with_limits(&name, &limits)?.write()?;
             changed("project set", &name, &path, json, "has other limits now in")
         }
         Command::Remove(RemoveArgs { name, json }) => {
             let path = place(config)?;
-            Edited::read(&path)?.without_project(&name)?.write(&path)?;
+            Edited::read(&path)?.without_project(&name)?.write()?;
             let exit = changed("project remove", &name, &path, json, "is no more in")?;
             say("what it has used stays in the ledger, and counts against the allowance");
             Ok(exit)
