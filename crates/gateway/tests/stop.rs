@@ -128,8 +128,10 @@ async fn stopped_and_started_again_under_load_it_has_lost_and_invented_nothing()
 
 #[tokio::test]
 async fn what_clients_over_http2_do_not_read_is_settled_before_it_has_stopped() {
-    const STREAMS: usize = 16;
-    let upstream = Upstream::that([head("text/event-stream"), chunk(PIECE), Step::Wait]).await;
+    const STREAMS: usize = 100;
+    let more = PIECE.repeat(5_000);
+    let steps = [head("text/event-stream"), chunk(PIECE), chunk(&more), Step::Wait];
+    let upstream = Upstream::that(steps).await;
     let served = Setup::default().start_before(&upstream.url()).await;
     let client = reqwest::Client::builder()
         .http2_prior_knowledge()
