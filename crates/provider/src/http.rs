@@ -112,15 +112,18 @@ impl HttpTransport {
         proxy.filter(|proxy| matches!(proxy.uri().scheme_str(), Some("http" | "https")))
     }
 
-    fn request(&self, request: WireRequest) -> Result<Request<Outgoing>, TransportError> {
+    /// As hyper sends it, and the proxy that is handed it whole.
+    fn request(
+        &self,
+        request: WireRequest,
+    ) -> Result<(Request<Outgoing>, Option<Intercept>), TransportError> {
         let WireRequest { method, url, mut headers, body } = request;
         let uri = usable(url).ok_or_else(|| {
             TransportError::new(TransportKind::Request, Sent::No, "the URL cannot be used")
         })?;
         headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
-        if let Some(proxy) = self.forwarder(&uri)
-            && let Some(credentials) = proxy.basic_auth()
-        {
+        let forwarder = self.forwarder(&uri);
+        if let Some(credentials) = forwarder.as_ref().and_then(Intercept::basic_auth) {
             headers.entry(PROXY_AUTHORIZATION).or_insert_with(|| credentials.clone());
         }
         let body = match body.bytes() {
@@ -143,7 +146,7 @@ impl HttpTransport {
         *out.method_mut() = method;
         *out.uri_mut() = uri;
         *out.headers_mut() = headers;
-        Ok(out)
+        Ok((out, forwarder))
     }
 }
 
@@ -154,11 +157,10 @@ impl Transport for HttpTransport {
     ) -> BoxFuture<'static, Result<WireResponse, TransportError>> {
         let limit = self.head_limit(request.body.len());
         let idle = self.idle;
-        let request = match self.request(request) {
-            Ok(request) => request,
+        let (request, forwarder) = match self.request(request) {
+            Ok(ready) => ready,
             Err(fault) => return futures_util::future::err(fault).boxed(),
         };
-        let forwarder = self.forwarder(request.uri());
         let reply = self.clients.request(request);
         async move {
             let (head, body) = match timeout(limit, reply).await {

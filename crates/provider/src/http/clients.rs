@@ -24,7 +24,7 @@ const MAX_RUNTIMES: usize = 1_024;
 /// A client with connections of its own for each runtime that asks.
 ///
 /// A connection is driven by a task of the runtime that made it. Used from another, each piece would wait for two
-/// threads to wake, and it would be stuck for good once the first runtime is gone, as those of tests are.
+/// threads to wake, and for ever while nobody runs the first runtime.
 pub(super) struct Clients {
     connector: Connector,
     made: RwLock<Vec<OfRuntime>>,
@@ -51,14 +51,14 @@ impl Clients {
         }
         let mut made = self.made.write().unwrap_or_else(PoisonError::into_inner);
         // Another thread of the same runtime may have been faster.
-        if made.iter().find(is_its_own).is_none() {
+        let at = made.iter().position(|made| is_its_own(&made)).unwrap_or_else(|| {
             if made.len() == MAX_RUNTIMES {
                 made.remove(0);
             }
             made.push((runtime, self.client()));
-        }
-        let (_, client) = made.iter().find(is_its_own).expect("it is made by now");
-        client.request(request)
+            made.len() - 1
+        });
+        made[at].1.request(request)
     }
 
     fn client(&self) -> Client<Connector, Outgoing> {

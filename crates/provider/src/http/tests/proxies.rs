@@ -100,7 +100,7 @@ fn the_provider_is_not_told_the_proxy_s_password() {
     for (base, told) in [("http://provider.invalid", true), ("https://provider.invalid", false)] {
         let upstream = Upstream::new(base, Arc::new(transport.clone())).unwrap();
         let wire = upstream.request(&ApiKey::new(SECRET).unwrap(), &Call::models()).unwrap();
-        let headers = transport.request(wire).unwrap().headers().clone();
+        let headers = transport.request(wire).unwrap().0.headers().clone();
         assert_eq!(headers.contains_key(PROXY_AUTHORIZATION), told, "{base}");
     }
 }
