@@ -9,6 +9,9 @@ use crate::{LedgerError, Row, RowId, RowState, Settled, store::Reserving};
 
 /// One caller's work.
 pub(super) trait Job: Send {
+    /// True if somebody asked to hear of it and waits.
+    fn is_awaited(&self) -> bool;
+
     /// True if nobody waits for it any more, and it is not wanted then.
     fn is_moot(&self) -> bool;
 
@@ -58,6 +61,10 @@ where
     T: Undo + Send,
     F: FnMut(&mut Book<'_>) -> Result<T, Fault> + Send,
 {
+    fn is_awaited(&self) -> bool {
+        matches!(self.reply, Reply::To(_))
+    }
+
     fn is_moot(&self) -> bool {
         let is_gone = match &self.reply {
             Reply::To(caller) => caller.is_closed(),

@@ -2,6 +2,9 @@
 //!
 //! Waking a thread costs about as much as writing a row, so whoever hands something over wakes the writer only if he
 //! waits for it: for the first, or for as many as the [`pace`](super::pace) says are worth a commit.
+//!
+//! What nobody waits for, such as the settlement of a gateway's request, stays for a moment: it is written with the next
+//! reservation, and the writer does not take the processor from whoever is about to hand an answer on.
 
 use std::{
     collections::VecDeque,
@@ -18,12 +21,16 @@ use super::{job::Job, stopwatch::Stopwatch};
 pub(super) const MOST: usize = 256;
 /// How many callers may wait in the queue; the others wait for a place in it.
 const PLACES: usize = 1_024;
-/// The writer does not wait.
-const NEVER: usize = usize::MAX;
 
 /// A new queue: the callers' end, and the writer's.
 pub(super) fn queue() -> (Giver, Taker) {
-    let state = State { jobs: VecDeque::new(), enough: NEVER, is_woken: false, is_closed: false };
+    let state = State {
+        jobs: VecDeque::new(),
+        awaited: 0,
+        waits_for: WaitsFor::Nothing,
+        is_woken: false,
+        is_closed: false,
+    };
     let places = Semaphore::new(PLACES);
     let shared = Arc::new(Shared { state: Mutex::new(state), rung: Condvar::new(), places });
     (Giver(Arc::clone(&shared)), Taker(shared))
@@ -49,6 +56,15 @@ pub(super) struct Taker(Arc<Shared>);
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Closed;
 
+/// How long the writer waits for more to do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// From the beginning of one commit to the next, where many write.
+    pub(super) period: Duration,
+    /// For as long there may be nothing but jobs for which nobody waits.
+    pub(super) linger: Duration,
+}
+
 /// Why the writer stopped waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gathered {
@@ -68,11 +84,23 @@ struct Shared {
 
 struct State {
     jobs: VecDeque<Box<dyn Job>>,
-    /// How many there have to be before the writer is woken.
-    enough: usize,
+    /// For how many of them somebody waits.
+    awaited: usize,
+    waits_for: WaitsFor,
     /// He is to look about at once, whatever he waits for.
     is_woken: bool,
     is_closed: bool,
+}
+
+/// What the writer is to be woken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WaitsFor {
+    /// He is not waiting.
+    Nothing,
+    /// So many jobs.
+    Jobs(usize),
+    /// One job that somebody waits for, or as many as fit into a transaction.
+    Awaited,
 }
 
 impl Giver {
@@ -120,45 +148,59 @@ impl Bell {
     pub(super) fn ring(&self) {
         let mut state = self.0.lock();
         state.is_woken = true;
-        if state.enough != NEVER {
+        if state.waits_for != WaitsFor::Nothing {
             self.0.ring(state);
         }
     }
 }
 
 impl Taker {
-    /// Waits for something to do, and then until there are `enough` jobs in `batch` or `patience` has passed since
-    /// `began`. What is there by then is in `batch`, up to [`MOST`] of it.
+    /// Waits for something to do, and then until there are `enough` jobs or the period that `began` is over; if nobody
+    /// waits for any of them, before that until somebody does. What is there by then is in `batch`, up to [`MOST`] of
+    /// it.
     pub(super) fn gather(
         &self,
         batch: &mut Vec<Box<dyn Job>>,
         enough: usize,
         began: Stopwatch,
-        patience: Duration,
+        patience: Patience,
     ) -> Gathered {
         let mut state = self.0.lock();
-        while state.jobs.is_empty() && !state.is_woken && !state.is_closed {
-            state.enough = 1;
+        while state.is_idle() {
+            state.waits_for = WaitsFor::Jobs(1);
             state = self.0.rung.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.jobs.is_empty() && !state.is_woken {
             return Gathered::Closed;
         }
-        let mut gathered = Gathered::Enough;
-        while state.jobs.len() < enough && !state.is_woken && !state.is_closed {
-            let left = patience.saturating_sub(began.elapsed());
-            if left.is_zero() {
-                gathered = Gathered::Late;
-                break;
-            }
-            state.enough = enough;
-            let waited = self.0.rung.wait_timeout(state, left);
-            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        }
-        state.enough = NEVER;
+        let noticed = Stopwatch::start();
+        let (state, _) = self.wait_for(state, WaitsFor::Awaited, noticed, patience.linger);
+        let (mut state, gathered) =
+            self.wait_for(state, WaitsFor::Jobs(enough), began, patience.period);
+        state.waits_for = WaitsFor::Nothing;
         state.is_woken = false;
         self.0.take(state, batch);
         gathered
+    }
+
+    /// Waits for what is `wanted`, or what cannot wait, until `patience` has passed since `began`.
+    fn wait_for<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        wanted: WaitsFor,
+        began: Stopwatch,
+        patience: Duration,
+    ) -> (MutexGuard<'a, State>, Gathered) {
+        while !state.has(wanted) && !state.is_woken && !state.is_closed {
+            let left = patience.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return (state, Gathered::Late);
+            }
+            state.waits_for = wanted;
+            let waited = self.0.rung.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        (state, Gathered::Enough)
     }
 
     /// Puts what has come meanwhile into `batch`, too, up to [`MOST`] in all.
@@ -192,24 +234,43 @@ impl Shared {
         if state.is_closed {
             return Err(job);
         }
+        state.awaited += usize::from(job.is_awaited());
         state.jobs.push_back(job);
-        if state.jobs.len() >= state.enough {
+        if state.has(state.waits_for) {
             self.ring(state);
         }
         Ok(())
     }
 
     fn ring(&self, mut state: MutexGuard<'_, State>) {
-        state.enough = NEVER;
+        state.waits_for = WaitsFor::Nothing;
         drop(state);
         self.rung.notify_one();
     }
 
     fn take(&self, mut state: MutexGuard<'_, State>, batch: &mut Vec<Box<dyn Job>>) {
         let count = state.jobs.len().min(MOST.saturating_sub(batch.len()));
+        let first = batch.len();
         batch.extend(state.jobs.drain(..count));
+        state.awaited -= batch[first..].iter().filter(|job| job.is_awaited()).count();
         drop(state);
         self.places.add_permits(count);
+    }
+}
+
+impl State {
+    /// True if there is nothing to do.
+    fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && !self.is_woken && !self.is_closed
+    }
+
+    /// True if what is waited for is there.
+    fn has(&self, wanted: WaitsFor) -> bool {
+        match wanted {
+            WaitsFor::Nothing => false,
+            WaitsFor::Jobs(enough) => self.jobs.len() >= enough,
+            WaitsFor::Awaited => self.awaited > 0 || self.jobs.len() >= MOST,
+        }
     }
 }
 
@@ -235,9 +296,16 @@ mod tests {
         store::sqlite::{book::Book, fault::Fault},
     };
 
-    struct Nothing;
+    /// A job that does nothing, and whether somebody waits for it.
+    struct Nothing {
+        is_awaited: bool,
+    }
 
     impl Job for Nothing {
+        fn is_awaited(&self) -> bool {
+            self.is_awaited
+        }
+
         fn is_moot(&self) -> bool {
             false
         }
@@ -251,15 +319,34 @@ mod tests {
         fn withdraw(self: Box<Self>, _: LedgerError) {}
     }
 
+    const AN_HOUR: Duration = Duration::from_secs(3_600);
+
     fn push(giver: &Giver) -> Option<Result<(), Closed>> {
-        giver.push(Box::new(Nothing)).now_or_never()
+        giver.push(Box::new(Nothing { is_awaited: true })).now_or_never()
+    }
+
+    /// Hands over what nobody waits for.
+    fn leave(giver: &Giver) {
+        let left = giver.place().map(|place| place.put(Box::new(Nothing { is_awaited: false })));
+        assert!(matches!(left, Some(Ok(()))));
+    }
+
+    /// What is gathered by a writer with so much patience, and how many that are.
+    fn gather(
+        taker: &Taker,
+        enough: usize,
+        period: Duration,
+        linger: Duration,
+    ) -> (Gathered, usize) {
+        let mut batch = Vec::new();
+        let patience = Patience { period, linger };
+        let gathered = taker.gather(&mut batch, enough, Stopwatch::start(), patience);
+        (gathered, batch.len())
     }
 
     /// What is gathered without waiting at all.
     fn gathered(taker: &Taker, enough: usize) -> (Gathered, usize) {
-        let mut batch = Vec::new();
-        let gathered = taker.gather(&mut batch, enough, Stopwatch::start(), Duration::ZERO);
-        (gathered, batch.len())
+        gather(taker, enough, Duration::ZERO, Duration::ZERO)
     }
 
     #[test]
@@ -285,10 +372,7 @@ mod tests {
         assert_eq!(gathered(&taker, 2), (Gathered::Late, 1));
         push(&giver);
         giver.bell().ring();
-        let mut batch = Vec::new();
-        let began = Stopwatch::start();
-        let in_an_hour = taker.gather(&mut batch, 2, began, Duration::from_secs(3_600));
-        assert_eq!((in_an_hour, batch.len()), (Gathered::Enough, 1));
+        assert_eq!(gather(&taker, 2, AN_HOUR, AN_HOUR), (Gathered::Enough, 1));
         giver.bell().ring();
         assert_eq!(gathered(&taker, 1), (Gathered::Enough, 0), "there may be rows to give back");
     }
@@ -297,15 +381,45 @@ mod tests {
     fn the_writer_is_woken_by_the_last_of_as_many_as_it_waits_for() {
         let (giver, taker) = queue();
         push(&giver);
-        let writer = std::thread::spawn(move || {
-            let mut batch = Vec::new();
-            let began = Stopwatch::start();
-            let gathered = taker.gather(&mut batch, 3, began, Duration::from_secs(3_600));
-            (gathered, batch.len())
-        });
+        let writer = std::thread::spawn(move || gather(&taker, 3, AN_HOUR, AN_HOUR));
         push(&giver);
         push(&giver);
         assert_eq!(writer.join().unwrap(), (Gathered::Enough, 3));
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_written_with_what_somebody_does() {
+        let (giver, taker) = queue();
+        leave(&giver);
+        let writer = std::thread::spawn(move || gather(&taker, 1, AN_HOUR, AN_HOUR));
+        leave(&giver);
+        push(&giver);
+        assert_eq!(writer.join().unwrap(), (Gathered::Enough, 3));
+    }
+
+    #[test]
+    fn what_nobody_waits_for_does_not_stay_longer_than_a_moment() {
+        let (giver, taker) = queue();
+        leave(&giver);
+        assert_eq!(gather(&taker, 1, AN_HOUR, Duration::ZERO), (Gathered::Enough, 1));
+        // What was awaited and is taken is not counted any more.
+        push(&giver);
+        leave(&giver);
+        assert_eq!(gather(&taker, 1, AN_HOUR, AN_HOUR), (Gathered::Enough, 2));
+        leave(&giver);
+        assert_eq!(gather(&taker, 1, AN_HOUR, Duration::ZERO), (Gathered::Enough, 1));
+    }
+
+    #[test]
+    fn what_nobody_waits_for_goes_at_once_when_it_fills_a_transaction_or_the_ledger_closes() {
+        let (giver, taker) = queue();
+        for _ in 0..MOST {
+            leave(&giver);
+        }
+        assert_eq!(gather(&taker, 1, AN_HOUR, AN_HOUR), (Gathered::Enough, MOST));
+        leave(&giver);
+        drop(giver);
+        assert_eq!(gather(&taker, 1, AN_HOUR, AN_HOUR), (Gathered::Enough, 1));
     }
 
     #[test]
@@ -320,7 +434,7 @@ mod tests {
         let place = giver.place().unwrap();
         drop(taker);
         assert_eq!(push(&giver), Some(Err(Closed)));
-        assert!(place.put(Box::new(Nothing)).is_err());
+        assert!(place.put(Box::new(Nothing { is_awaited: true })).is_err());
         giver.bell().ring();
     }
 }

@@ -17,12 +17,15 @@ use super::{
     log::Log,
     meta,
     pace::{PERIOD, Pace},
-    queue::{Gathered, MOST, Taker},
+    queue::{Gathered, MOST, Patience, Taker},
     stopwatch::Stopwatch,
     tx,
 };
 use crate::{Freeing, LedgerError};
 
+/// What nobody waits for stays about as long as a commit takes where many write; until then its row is charged at its
+/// estimate.
+const PATIENCE: Patience = Patience { period: PERIOD, linger: Duration::from_millis(2) };
 /// How long to wait for our turn when the ledger is closed.
 const PATIENCE_TO_CLOSE: Duration = Duration::from_secs(1);
 
@@ -81,7 +84,7 @@ impl Writer {
         let mut pace = Pace::new();
         let mut began = Stopwatch::start();
         loop {
-            let gathered = self.queue.gather(&mut batch, pace.enough(), began, PERIOD);
+            let gathered = self.queue.gather(&mut batch, pace.enough(), began, PATIENCE);
             if gathered == Gathered::Closed {
                 break;
             }
