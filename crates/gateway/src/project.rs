@@ -80,6 +80,33 @@ impl Project {
         }
     }
 
+    /// The account of a project that is called `name`. The name stands in paths (`/p/<name>/`), headers, logs and numbers.
+    ///
+    /// ```
+    /// use keywheel_gateway::Project;
+    ///
+    /// assert_eq!(Project::check_name("triage-2").unwrap().as_str(), "triage-2");
+    /// assert!(Project::check_name("a b").unwrap_err().starts_with("a project's name is made of"));
+    /// assert!(Project::check_name("kw_EXAMPLE").unwrap_err().contains("looks like a token"));
+    /// ```
+    ///
+    /// # Errors
+    /// What is wrong with it, without repeating it: it may be a token or a key that was put in the wrong place.
+    pub fn check_name(name: &str) -> Result<AccountId, String> {
+        if name.starts_with("kw_") || name.starts_with("AIza") {
+            return Err(
+                "it looks like a token or a key, and a project's name is seen by many".to_owned()
+            );
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let id = AccountId::new(name).ok();
+        id.filter(|_| name.chars().all(plain) && !name.starts_with('.')).ok_or_else(|| {
+            "a project's name is made of letters (a-z, A-Z), digits, dots, dashes and underscores, has 128 of them at \
+             most, and begins with no dot"
+                .to_owned()
+        })
+    }
+
     /// What the ledger has to know of it.
     #[must_use]
     pub(crate) fn rules(&self) -> AccountRules {
@@ -100,7 +127,8 @@ impl Project {
     }
 }
 
-fn bare(model: &str) -> &str {
+/// `x` and `models/x` are the same model.
+pub(crate) fn bare(model: &str) -> &str {
     model.strip_prefix("models/").unwrap_or(model)
 }
 

@@ -87,9 +87,10 @@ fn a_project_is_added_once_and_by_a_plain_name() {
     token(&place, &["project", "add", "triage"]);
     let text = place.read("keywheel.toml");
     place.run(&["project", "add", "triage"]).ends(2).complains("rotate");
-    for name in ["", "a b", "../x", "a/b", ".hidden", "größe", "kw_x"] {
-        place.run(&["project", "add", "--", name]).ends(2).complains("letters");
+    for name in ["", "a b", "../x", "a/b", ".hidden", "größe", &"x".repeat(129)] {
+        place.run(&["project", "add", "--", name]).ends(2).complains("is made of letters");
     }
+    place.run(&["project", "add", "kw_x"]).ends(2).complains("looks like a token");
     assert_eq!(place.read("keywheel.toml"), text, "a refusal changes nothing");
 }
 

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use keywheel::{
-    ledger::{AccountId, Limit},
-    settings::Section,
-};
+use keywheel::{ledger::Limit, settings::Section};
 
 use crate::{
     project::{Project, Unbounded},
@@ -25,20 +22,7 @@ pub(super) fn projects(section: Section<'_>) -> Vec<Read> {
 
 fn project(name: &str, mut at: Section<'_>) -> Option<Read> {
     let place = at.at();
-    let id = match AccountId::new(name) {
-        // It stands in paths (`/p/<name>/`) and in headers.
-        Ok(id) if is_plain(name) => Some(id),
-        Ok(_) => {
-            at.own_fault(
-                "a project's name is made of letters, digits, dots, dashes and underscores",
-            );
-            None
-        }
-        Err(fault) => {
-            at.own_fault(&fault.to_string());
-            None
-        }
-    };
+    let id = Project::check_name(name).map_err(|fault| at.own_fault(&fault)).ok();
     at.refuse(
         "token",
         "a token does not belong into a file; its SHA-256 does (token_sha256), and `keywheel project rotate` makes \
@@ -80,11 +64,6 @@ pub(super) fn fixed_charges(mut at: Section<'_>) -> BTreeMap<Unbounded, u64> {
     let charges = Unbounded::ALL.into_iter().filter_map(charge).collect();
     at.end();
     charges
-}
-
-fn is_plain(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    name.chars().all(plain) && !name.starts_with('.')
 }
 
 /// A model's name: that of an OpenAI-compatible provider may have a slash.

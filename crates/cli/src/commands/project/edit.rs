@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use keywheel_gateway::{Config, TokenHash};
+use keywheel_gateway::{Config, Project, TokenHash};
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value, value};
 
 use super::{cut, file::Held};
@@ -77,17 +77,18 @@ impl Edited {
         token: &TokenHash,
         limits: &Limits,
     ) -> Result<Self, Fault> {
-        check_name(name)?;
-        let projects = self.projects()?;
-        if projects.contains_key(name) {
+        Project::check_name(name).map_err(Fault::usage)?;
+        if self.projects()?.is_some_and(|projects| projects.contains_key(name)) {
             let what = format!("there is a project {name} already");
             let hint = format!("`keywheel project rotate {name}` gives it a new token");
             return Err(Fault::usage(what).hint(hint));
         }
-        let mut added = implicit();
-        added.insert(name, Item::Table(limits.table(token)));
+        let mut projects = Table::new();
+        // Without a line `[projects]` of its own.
+        projects.set_implicit(true);
+        projects.insert(name, Item::Table(limits.table(token)));
         let mut section = DocumentMut::new();
-        section.insert("projects", Item::Table(added));
+        section.insert("projects", Item::Table(projects));
         self.appended = format!("\n{section}");
         Ok(self)
     }
@@ -119,7 +120,7 @@ impl Edited {
     /// There is no such project, it is the last one, or it is not written as a section.
     pub(super) fn without_project(mut self, name: &str) -> Result<Self, Fault> {
         self.project(name)?;
-        let projects = self.projects()?;
+        let projects = self.projects()?.expect("the project is one of them");
         if projects.len() == 1 {
             let what = "it is the last project; without any the gateway asks nobody for a token";
             return Err(Fault::usage(what)
@@ -200,10 +201,12 @@ impl Edited {
 
     fn project(&mut self, name: &str) -> Result<&mut dyn TableLike, Fault> {
         let projects = self.projects()?;
-        let known: Vec<_> = projects.iter().map(|(name, _)| name.to_owned()).collect();
-        projects.get_mut(name).and_then(Item::as_table_like_mut).ok_or_else(|| {
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            let what = format!("there is no project of that name; there is {known}");
+        let names = projects.iter().flat_map(|projects| projects.iter().map(|(name, _)| name));
+        let names: Vec<_> = names.map(str::to_owned).collect();
+        let project = projects.and_then(|projects| projects.get_mut(name)?.as_table_like_mut());
+        project.ok_or_else(|| {
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            let what = format!("there is no project of that name; there is {names}");
             Fault::usage(what).hint("`keywheel project add <name>` makes one")
         })
     }
@@ -213,9 +216,10 @@ impl Edited {
         projects.and_then(|projects| projects.get(name)).is_some_and(Item::is_inline_table)
     }
 
-    fn projects(&mut self) -> Result<&mut Table, Fault> {
-        let projects = self.document.entry("projects").or_insert_with(|| Item::Table(implicit()));
-        projects.as_table_mut().ok_or_else(|| {
+    /// All of them. `None`: the file names none.
+    fn projects(&mut self) -> Result<Option<&mut Table>, Fault> {
+        let Some(projects) = self.document.get_mut("projects") else { return Ok(None) };
+        projects.as_table_mut().map(Some).ok_or_else(|| {
             Fault::usage("`projects` is not written as sections")
                 .hint("write each project as a section: [projects.<name>]")
         })
@@ -239,13 +243,6 @@ fn new_faults(path: &Path, before: &str, after: &str) -> Vec<String> {
         known.is_empty() || fault.starts_with("projects.") && !known.contains(fault)
     });
     new
-}
-
-/// `projects` with nothing in it, and no line `[projects]` of its own.
-fn implicit() -> Table {
-    let mut projects = Table::new();
-    projects.set_implicit(true);
-    projects
 }
 
 /// Puts `new` in the place of `old`, and keeps the remark behind it.
@@ -308,16 +305,3 @@ fn cap<const LEAST: u64>(text: &str) -> Result<Cap, String> {
 
 /// The setting that keeps a token's hash.
 const TOKEN: &str = "token_sha256";
-
-/// What the gateway would say of it, said before the file is changed.
-fn check_name(name: &str) -> Result<(), Fault> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let looks_like_a_secret = name.starts_with("AIza") || name.starts_with("kw_");
-    let fits = !name.is_empty() && name.len() <= 128;
-    if fits && name.chars().all(plain) && !name.starts_with('.') && !looks_like_a_secret {
-        return Ok(());
-    }
-    Err(Fault::usage(
-        "a project's name is made of letters, digits, dots, dashes and underscores, 128 at most",
-    ))
-}

@@ -30,58 +30,41 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Add a project to the configuration, and print its token: once, it is kept nowhere.
-    Add(AddArgs),
+    Add(LimitsArgs),
     /// Give a project a new token, and print it. The old one ends at once, or stays with --keep.
     Rotate(RotateArgs),
     /// Change the limits of a project; those that are not named stay.
-    Set(SetArgs),
+    Set(LimitsArgs),
     /// Take a project out of the configuration. What it has used stays in the ledger.
-    Remove(RemoveArgs),
+    Remove(NameArgs),
     /// Show the projects and their limits.
     List(list::Args),
 }
 
 #[derive(Debug, clap::Args)]
-struct AddArgs {
-    /// What it is called: letters, digits, dots, dashes and underscores.
+struct NameArgs {
+    /// The project's name: letters (a-z, A-Z), digits, dots, dashes and underscores.
     name: String,
-    #[command(flatten)]
-    limits: Limits,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct LimitsArgs {
+    #[command(flatten)]
+    limits: Limits,
+    #[command(flatten)]
+    project: NameArgs,
 }
 
 #[derive(Debug, clap::Args)]
 struct RotateArgs {
-    /// The project.
-    name: String,
     /// Let the tokens that it has work, too, until the next rotation: so that clients can change over.
     #[arg(long)]
     keep: bool,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, clap::Args)]
-struct SetArgs {
-    /// The project.
-    name: String,
     #[command(flatten)]
-    limits: Limits,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, clap::Args)]
-struct RemoveArgs {
-    /// The project.
-    name: String,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    project: NameArgs,
 }
 
 /// The document of `project add` and `project rotate`.
@@ -106,32 +89,30 @@ struct Changed<'a> {
 /// There is no configuration, it cannot be read or written, or the project is there already or not at all.
 pub(crate) fn run(args: Args, config: Option<&Path>) -> Result<Exit, Fault> {
     match args.command {
-        Command::Add(args) => {
+        Command::Add(LimitsArgs { limits, project }) => {
             let (path, token) = (place(config)?, token()?);
-            let edited =
-                Edited::read(&path)?.with_project(&args.name, &token.hash(), &args.limits)?;
-            edited.write()?;
-            issue("project add", &args.name, &token, &path, args.json)
+            let edited = Edited::read(&path)?;
+            edited.with_project(&project.name, &token.hash(), &limits)?.write()?;
+            issue("project add", &project, &token, &path)
         }
-        Command::Rotate(args) => {
+        Command::Rotate(RotateArgs { keep, project }) => {
             let (path, token) = (place(config)?, token()?);
-            let edited = Edited::read(&path)?.with_token(&args.name, &token.hash(), args.keep)?;
-            edited.write()?;
-            issue("project rotate", &args.name, &token, &path, args.json)
+            Edited::read(&path)?.with_token(&project.name, &token.hash(), keep)?.write()?;
+            issue("project rotate", &project, &token, &path)
         }
-        Command::Set(SetArgs { name, limits, json }) => {
+        Command::Set(LimitsArgs { limits, project }) => {
             if limits.is_empty() {
                 return Err(Fault::usage("no limit is named")
                     .hint("`keywheel project set --help` lists them"));
             }
             let path = place(config)?;
-            Edited::read(&path)?.with_limits(&name, &limits)?.write()?;
-            changed("project set", &name, &path, json, "has other limits now in")
+            Edited::read(&path)?.with_limits(&project.name, &limits)?.write()?;
+            changed("project set", &project, &path, "has other limits now in")
         }
-        Command::Remove(RemoveArgs { name, json }) => {
+        Command::Remove(project) => {
             let path = place(config)?;
-            Edited::read(&path)?.without_project(&name)?.write()?;
-            let exit = changed("project remove", &name, &path, json, "is no more in")?;
+            Edited::read(&path)?.without_project(&project.name)?.write()?;
+            let exit = changed("project remove", &project, &path, "is no more in")?;
             say("what it has used stays in the ledger, and counts against the allowance");
             Ok(exit)
         }
@@ -154,9 +135,10 @@ fn token() -> Result<Token, Fault> {
 }
 
 /// Shows the token, and what is still wrong.
-fn issue(command: &str, name: &str, token: &Token, path: &Path, json: bool) -> Result<Exit, Fault> {
+fn issue(command: &str, project: &NameArgs, token: &Token, path: &Path) -> Result<Exit, Fault> {
+    let NameArgs { name, json } = project;
     let config = path.display().to_string();
-    if json {
+    if *json {
         output::json(command, &Issued { project: name, token: token.expose(), config })?;
     } else {
         output::print(token.expose())?;
@@ -170,9 +152,10 @@ fn issue(command: &str, name: &str, token: &Token, path: &Path, json: bool) -> R
 }
 
 /// Says what was changed, and what is still wrong.
-fn changed(command: &str, name: &str, path: &Path, json: bool, what: &str) -> Result<Exit, Fault> {
+fn changed(command: &str, project: &NameArgs, path: &Path, what: &str) -> Result<Exit, Fault> {
+    let NameArgs { name, json } = project;
     let config = path.display().to_string();
-    if json {
+    if *json {
         output::json(command, &Changed { project: name, config })?;
     } else {
         output::print(format_args!("{name} {what} {config}"))?;
