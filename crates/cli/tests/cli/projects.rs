@@ -314,6 +314,42 @@ fn of_changes_at_the_same_time_none_is_lost() {
     assert_eq!(place.read("keywheel.toml"), wanted);
 }
 
+/// What is left holds the keys of the file, or a part of them.
+#[cfg(unix)]
+#[test]
+fn what_a_killed_edit_left_behind_goes_with_the_next() {
+    use std::{os::unix::process::ExitStatusExt as _, process::Command};
+
+    let place = Place::new();
+    let key = "[[key]]\nkey = \"AQ.EXAMPLE-in-the-file\"\n";
+    let text = format!("[projects.app]\n{key}{}", "# all that has to be remarked\n".repeat(200));
+    place.write("keywheel.toml", &text);
+    let left = || {
+        let names = fs::read_dir(place.path("")).unwrap().map(|entry| entry.unwrap().file_name());
+        let names = names.filter(|name| name.to_str().unwrap().starts_with(".keywheel.toml."));
+        names.count()
+    };
+    let set = ["project", "set", "app", "--priority", "3"];
+    // The system kills whoever writes more than it may: in the midst of the file.
+    let inner = place.command(&set);
+    let mut killed = Command::new("/bin/sh");
+    killed.args(["-c", "ulimit -c 0; ulimit -f 1; exec \"$0\" \"$@\""]);
+    killed.arg(inner.get_program()).args(inner.get_args());
+    killed.current_dir(place.path("")).env_clear();
+    killed.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = killed.output().unwrap();
+    assert_eq!(output.status.signal(), Some(rustix::process::Signal::XFSZ.as_raw()));
+    assert_eq!(left(), 1, "it was not killed while it wrote");
+    assert!(place.read("keywheel.toml") == text, "the file itself is as it was");
+
+    place.run(&["project", "set", "app", "--models="]).ends(2);
+    assert_eq!(left(), 1, "a refusal changes nothing");
+    place.run(&set).ends(0);
+    assert_eq!(left(), 0);
+    let wanted = text.replacen("]\n", "]\npriority = 3\n", 1);
+    assert!(place.read("keywheel.toml") == wanted, "it is another one");
+}
+
 #[test]
 fn what_is_no_toml_is_told_by_its_place_and_never_quoted() {
     let place = Place::new();

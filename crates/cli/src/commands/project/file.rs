@@ -1,10 +1,13 @@
 //! keywheel.toml as a file: nobody else changes it meanwhile, and its owner, permissions and line ends stay.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File, Metadata},
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
+
+use tempfile::NamedTempFile;
 
 use crate::{exit::Exit, fault::Fault};
 
@@ -16,7 +19,7 @@ pub(super) struct Held {
     target: PathBuf,
     text: String,
     /// Its folder, and not the file, in whose place another one is put.
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 impl Held {
@@ -30,7 +33,7 @@ impl Held {
         let target = fs::canonicalize(path).map_err(unread)?;
         let lock = lock(folder_of(&target));
         let text = fs::read_to_string(&target).map_err(unread)?;
-        Ok(Self { named: path.to_owned(), target, text, _lock: lock })
+        Ok(Self { named: path.to_owned(), target, text, lock })
     }
 
     /// As it was named.
@@ -52,11 +55,13 @@ impl Held {
         let unwritten = |error: io::Error| {
             Fault::new(Exit::Fault, format!("{path} cannot be written: {error}"))
         };
+        let folder = folder_of(&self.target);
+        // Who holds the folder is the only one that writes such a file now.
+        if self.lock.is_some() {
+            remove_left_over(folder);
+        }
         let about = fs::metadata(&self.target).map_err(unwritten)?;
-        let mut file = tempfile::Builder::new()
-            .prefix(".keywheel.toml.")
-            .tempfile_in(folder_of(&self.target))
-            .map_err(unwritten)?;
+        let mut file = aside(folder).map_err(unwritten)?;
         file.write_all(with_line_ends_of(&self.text, text).as_bytes()).map_err(unwritten)?;
         // Before the permissions, some of which go with the owner.
         keep_owner(file.as_file(), &about).map_err(|error| {
@@ -72,6 +77,32 @@ impl Held {
 
 fn folder_of(file: &Path) -> &Path {
     file.parent().unwrap_or(Path::new("/"))
+}
+
+/// How the names begin and end of what is written aside. Nobody else calls a file so.
+const ASIDE: (&str, &str) = (".keywheel.toml.", ".edit");
+
+/// A file that is written aside, and put into place when it is whole.
+fn aside(folder: &Path) -> io::Result<NamedTempFile> {
+    tempfile::Builder::new().prefix(ASIDE.0).suffix(ASIDE.1).tempfile_in(folder)
+}
+
+/// Removes what a command left behind that was killed while it wrote: a copy of the configuration, whole or not, and of
+/// the keys in it. What cannot be removed is in nobody's way.
+fn remove_left_over(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && is_aside(&entry.file_name()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn is_aside(name: &OsStr) -> bool {
+    let name = name.to_str().and_then(|name| name.strip_prefix(ASIDE.0)?.strip_suffix(ASIDE.1));
+    name.is_some_and(|random| {
+        random.len() == 6 && random.chars().all(|c| c.is_ascii_alphanumeric())
+    })
 }
 
 /// `None` where folders cannot be opened, as on Windows, or not be locked, as on some network drives.
@@ -127,13 +158,33 @@ mod tests {
         }
     }
 
+    /// Other files may be called nearly so, and be somebody's only copy.
+    #[test]
+    fn what_is_removed_is_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, left) = aside(folder.path()).unwrap().keep().unwrap();
+        let others = [
+            "keywheel.toml.edit",
+            ".keywheel.toml.backup",
+            ".keywheel.toml.old.edit",
+            ".keywheel.toml.edit",
+            ".keywheel.toml.AbCd-1.edit",
+            ".keywheel.toml.AbCd12.edit~",
+        ];
+        others.iter().for_each(|name| fs::write(folder.path().join(name), "").unwrap());
+        fs::create_dir(folder.path().join(".keywheel.toml.AbCd12.edit")).unwrap();
+        remove_left_over(folder.path());
+        assert!(!left.exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), others.len() + 1);
+    }
+
     #[cfg(unix)]
     #[test]
     fn a_file_is_its_owners_or_it_is_told() {
         use std::os::unix::fs::{MetadataExt as _, chown};
 
         let ids = |about: &Metadata| (about.uid(), about.gid());
-        let (old, new) = (tempfile::NamedTempFile::new().unwrap(), tempfile::tempfile().unwrap());
+        let (old, new) = (NamedTempFile::new().unwrap(), tempfile::tempfile().unwrap());
         let own = old.as_file().metadata().unwrap();
         keep_owner(&new, &own).unwrap();
         assert_eq!(ids(&new.metadata().unwrap()), ids(&own));
