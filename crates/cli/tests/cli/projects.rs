@@ -351,6 +351,21 @@ fn what_a_killed_edit_left_behind_goes_with_the_next() {
 }
 
 #[test]
+fn the_mark_of_windows_editors_stays() {
+    let place = Place::new();
+    let text = "\u{feff}# mine\r\n[projects.app]\r\nin_flight = 2\r\n";
+    place.write("keywheel.toml", text);
+    place.run(&["project", "set", "app", "--in-flight", "3"]).ends(0);
+    let changed = text.replace("= 2", "= 3");
+    assert_eq!(place.read("keywheel.toml"), changed);
+    token(&place, &["project", "add", "other"]);
+    place.run(&["project", "remove", "other"]).ends(0);
+    assert_eq!(place.read("keywheel.toml"), changed);
+    place.write("keywheel.toml", "\u{feff}[projects.app\n");
+    place.run(&["project", "set", "app", "--in-flight", "3"]).ends(2).complains("toml:1:14:");
+}
+
+#[test]
 fn what_is_no_toml_is_told_by_its_place_and_never_quoted() {
     let place = Place::new();
     place.write("client.toml", "[keys]\nkey = AQ.EXAMPLE-pasted-key\n");

@@ -120,19 +120,25 @@ fn last_setting(table: &Table) -> Option<usize> {
     table.iter().filter_map(|(_, item)| end(item)).max()
 }
 
-/// Where the remarks begin that end at the line at `start`: lines with `# `, for without the space it is a setting that is
-/// turned off. At the head of the file they are about the file, and `start` comes back.
+/// Where the remarks begin that end at the line at `start`, without an empty line between. At the head of the file they
+/// are about the file, and `start` comes back.
 fn remarks_above(text: &str, start: usize) -> usize {
     let mut at = start;
     while at > 0 {
         let above = line_start(text, at - 1);
-        let line = text[above..at].trim();
-        if line != "#" && !line.starts_with("# ") {
+        if !is_remark(text[above..at].trim()) {
             return at;
         }
         at = above;
     }
     start
+}
+
+/// True for a remark. Without a space behind the `#` it may be a setting that is turned off, or a part of one.
+fn is_remark(line: &str) -> bool {
+    line.strip_prefix('#').is_some_and(|rest| {
+        rest.is_empty() || rest.starts_with(' ') || !rest.contains(['=', '[', ']'])
+    })
 }
 
 /// `lines` with one of the two empty lines that would meet when they are gone.
@@ -231,6 +237,18 @@ origins = []
         let own = FILE.find("[projects.first]").unwrap()..FILE.find("\n# How").unwrap();
         assert_eq!(left, FILE.replace(&FILE[own], ""), "the head of the file stays");
         assert_eq!(project(FILE, "none").unwrap(), FILE);
+    }
+
+    /// Not everybody writes a space, and a setting that is turned off has none.
+    #[test]
+    fn remarks_right_above_go_and_what_an_empty_line_parts_stays() {
+        let before = "[queue]\n#wait = \"0s\"\n";
+        let own = "#The shop's.\n# It asks for little.\n##\n[projects.b]\n";
+        let parted = "# These are the small ones.\n\n";
+        let file = format!("{before}{own}[projects.c]\n");
+        assert_eq!(project(&file, "b").unwrap(), format!("{before}[projects.c]\n"));
+        let file = format!("{before}\n{parted}{own}[projects.c]\n");
+        assert_eq!(project(&file, "b").unwrap(), format!("{before}\n{parted}[projects.c]\n"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! keywheel.toml as a file: nobody else changes it meanwhile, and its owner, permissions and line ends stay.
+//! keywheel.toml as a file: nobody else changes it meanwhile, and its owner, permissions and line ends stay, as does
+//! the mark that Windows editors put before the first line.
 
 use std::{
     ffi::OsStr,
@@ -7,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use keywheel::settings::without_mark;
 use tempfile::NamedTempFile;
 
 use crate::{exit::Exit, fault::Fault};
@@ -17,6 +19,8 @@ pub(super) struct Held {
     named: PathBuf,
     /// Where it is: a link stays a link.
     target: PathBuf,
+    /// What it begins with, and is no text.
+    mark: String,
     text: String,
     /// Its folder, and not the file, in whose place another one is put.
     lock: Option<File>,
@@ -32,8 +36,9 @@ impl Held {
         let unread = |error: io::Error| Fault::usage(format!("{}: {error}", path.display()));
         let target = fs::canonicalize(path).map_err(unread)?;
         let lock = lock(folder_of(&target));
-        let text = fs::read_to_string(&target).map_err(unread)?;
-        Ok(Self { named: path.to_owned(), target, text, lock })
+        let mut mark = fs::read_to_string(&target).map_err(unread)?;
+        let text = mark.split_off(mark.len() - without_mark(&mark).len());
+        Ok(Self { named: path.to_owned(), target, mark, text, lock })
     }
 
     /// As it was named.
@@ -62,7 +67,8 @@ impl Held {
         }
         let about = fs::metadata(&self.target).map_err(unwritten)?;
         let mut file = aside(folder).map_err(unwritten)?;
-        file.write_all(with_line_ends_of(&self.text, text).as_bytes()).map_err(unwritten)?;
+        let text = self.mark.clone() + &with_line_ends_of(&self.text, text);
+        file.write_all(text.as_bytes()).map_err(unwritten)?;
         // Before the permissions, some of which go with the owner.
         keep_owner(file.as_file(), &about).map_err(|error| {
             let what = format!("{path} is as it was: it could not stay its owner's: {error}");
