@@ -23,9 +23,8 @@ use super::{
 };
 use crate::{Freeing, LedgerError};
 
-/// What nobody waits for stays about as long as a commit takes where many write; until then its row is charged at its
-/// estimate.
-const PATIENCE: Patience = Patience { period: PERIOD, linger: Duration::from_millis(2) };
+/// A client that asks one question after the other is back well within the time for which its settlement stays.
+const PATIENCE: Patience = Patience { period: PERIOD, linger: Duration::from_millis(1) };
 /// How long to wait for our turn when the ledger is closed.
 const PATIENCE_TO_CLOSE: Duration = Duration::from_secs(1);
 
