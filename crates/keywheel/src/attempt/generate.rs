@@ -105,7 +105,7 @@ async fn whole(
         };
         let next = work.request.continued(&answer).filter(|_| hop < MOST_HOPS);
         let (quota_project, usage) = (served.lease.quota_project().into(), answer.usage());
-        served.tell(inner, run.model(), usage).await;
+        served.tell(inner, run.model(), usage).settle().await;
         match &mut whole {
             Some(whole) => whole.append(*answer),
             None => whole = Some(answer),

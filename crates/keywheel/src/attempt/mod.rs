@@ -19,9 +19,9 @@ mod budget;
 mod chain;
 mod generate;
 mod judge;
-mod late;
 mod lease;
 mod outcome;
+mod owed;
 mod pace;
 mod plan;
 mod refused;
@@ -92,7 +92,7 @@ pub(crate) async fn perform<W: Work>(
         Ok((answer, served)) => {
             let quota_project = served.lease.quota_project().into();
             let usage = work.usage(&answer);
-            served.tell(inner, run.model(), usage).await;
+            served.tell(inner, run.model(), usage).settle().await;
             span.ended(Ok(usage));
             Ok(Done { answer, quota_project, attempts: run.attempts })
         }
@@ -117,21 +117,24 @@ pub(crate) struct Done<T> {
 #[derive(Debug)]
 struct Served {
     lease: Lease,
-    pass: Pass,
+    /// Until it is clear that the model answers.
+    pass: Option<Pass>,
     slip: Slip,
     /// Those that the reply's headers tell.
     limits: Vec<LimitSeen>,
 }
 
 impl Served {
-    /// A whole answer, with what it used, as far as that was told.
-    async fn tell(mut self, inner: &Inner, model: &Arc<str>, usage: Option<Usage>) {
+    /// A whole answer, with what it used, as far as that was told. What is returned is to be settled.
+    fn tell(mut self, inner: &Inner, model: &Arc<str>, usage: Option<Usage>) -> Slip {
         self.slip.is(Spent::Answered, usage);
         let usage = usage.unwrap_or_default();
-        self.pass.tell(Outcome::Served);
+        if let Some(pass) = self.pass {
+            pass.tell(Outcome::Served);
+        }
         self.lease.served_with(&usage, &self.limits);
         inner.counters.served(model, &usage);
-        self.slip.settle().await;
+        self.slip
     }
 }
 
@@ -260,7 +263,7 @@ impl<'a> Run<'a> {
                     let took_ms = self.inner.clock.unix_ms().saturating_sub(sent_ms);
                     self.inner.paces.observe(&self.chain[self.at].ask.model, took_ms);
                     self.note(&lease, Some(200), Some(Kind::Served), "");
-                    return Ok((answer, Served { lease, pass, slip, limits }));
+                    return Ok((answer, Served { lease, pass: Some(pass), slip, limits }));
                 }
                 Brought::Refused { status, body, refused } => {
                     // Rare, and large: apart from what every call needs.

@@ -133,7 +133,7 @@ async fn pass(
     drop(run);
     let bucket = Arc::clone(&ask.model);
     let live = Live::new(inner, *reading, served, end_ms, work.is_fixed);
-    let body = RelayBody::new(Arc::clone(inner), live, ask, span);
+    let body = RelayBody::new(live, ask, span);
     Ok(Passed {
         status,
         headers,

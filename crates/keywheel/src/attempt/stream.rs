@@ -6,16 +6,15 @@ use std::{
     fmt,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use futures_util::{FutureExt as _, Stream, StreamExt, future::BoxFuture};
 use keywheel_core::Usage;
-use keywheel_pool::{Exhausted, Reported};
+use keywheel_pool::Exhausted;
 use keywheel_provider::{
     api::{FinishReason, GenerateResponse},
-    classify::Reply as WireReply,
     stream::{GenerateStream, StreamError},
 };
 
@@ -23,21 +22,10 @@ use self::live::Live;
 pub(super) use self::live::{Call, Told};
 use super::{
     Served, Skipped,
-    breaker::Outcome,
     generate::{MOST_HOPS, go_on},
-    judge::judge,
-    late::refused_late,
+    owed::Settling,
 };
-use crate::{
-    Attempt, Error,
-    charging::{Spent, gone_on},
-    error::OutOfKeys,
-    gemini::CallOptions,
-    time::pause,
-};
-
-/// How long the end of the body is waited for once the answer is whole. What comes then, if anything, is the usage.
-const END_PATIENCE: Duration = Duration::from_secs(5);
+use crate::{Attempt, Error, charging::gone_on, error::OutOfKeys, gemini::CallOptions};
 
 /// The parts of a streamed answer.
 ///
@@ -50,7 +38,12 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 /// Dropping a `next()` future loses nothing. Dropping the stream ends the upstream request; the attempt counts
 /// against the key's quota.
 pub struct GeminiStream {
-    state: State,
+    /// The request whose answer is being read.
+    live: Option<Box<Live>>,
+    /// The answer goes on with another request.
+    going_on: Option<BoxFuture<'static, NextHop>>,
+    /// What comes when there is neither: an error, or the answer that the callback made.
+    last: Option<Result<Box<GenerateResponse>, Error>>,
     /// What goes on, if an answer has several hops; `None` for one that the callback made.
     call: Option<Call>,
     told: Told,
@@ -61,26 +54,12 @@ pub struct GeminiStream {
     hops: usize,
     degraded: Option<OutOfKeys>,
     /// Of a hop that has ended: comes before whatever else there is to say.
-    settling: Option<BoxFuture<'static, ()>>,
+    settling: Option<Settling>,
     /// Why the last candidate's answer ended.
     finish_reason: Option<FinishReason>,
 }
 
 type NextHop = Result<(Box<GenerateStream>, Served, Vec<Attempt>), Error>;
-
-enum State {
-    Live(Box<Live>),
-    /// The answer goes on with another request.
-    GoingOn(BoxFuture<'static, NextHop>),
-    /// A refusal in the middle is put on record before it is handed out.
-    Reporting {
-        report: BoxFuture<'static, Reported>,
-        error: Option<Error>,
-    },
-    Broken(Option<Error>),
-    Degraded(Option<Box<GenerateResponse>>),
-    Ended,
-}
 
 impl GeminiStream {
     pub(super) fn live(
@@ -89,14 +68,25 @@ impl GeminiStream {
         served: Served,
         told: Told,
     ) -> Self {
-        let state = State::Live(Box::new(Live::new(&call, events, served)));
-        Self::new(state, Some(call), told)
+        let mut stream = Self::new(told);
+        stream.live = Some(Box::new(Live::new(&call, events, served)));
+        stream.call = Some(call);
+        stream
     }
 
-    const fn new(state: State, call: Option<Call>, told: Told) -> Self {
+    pub(super) fn degraded_answer(told: Told, response: GenerateResponse, out: OutOfKeys) -> Self {
+        let mut stream = Self::new(told);
+        (stream.usage, stream.degraded) = (response.usage(), Some(out));
+        stream.last = Some(Ok(Box::new(response)));
+        stream
+    }
+
+    const fn new(told: Told) -> Self {
         Self {
-            state,
-            call,
+            live: None,
+            going_on: None,
+            last: None,
+            call: None,
             told,
             spent: None,
             usage: None,
@@ -105,13 +95,6 @@ impl GeminiStream {
             settling: None,
             finish_reason: None,
         }
-    }
-
-    pub(super) fn degraded_answer(told: Told, response: GenerateResponse, out: OutOfKeys) -> Self {
-        let (usage, state) = (response.usage(), State::Degraded(Some(Box::new(response))));
-        let mut stream = Self::new(state, None, told);
-        (stream.usage, stream.degraded) = (usage, Some(out));
-        stream
     }
 
     /// The next part; `None` after a whole answer.
@@ -181,30 +164,14 @@ impl GeminiStream {
         capped && self.finish_reason == Some(FinishReason::MaxTokens)
     }
 
-    /// Takes the live request out, if there is one.
-    fn take_live(&mut self) -> Option<Live> {
-        match std::mem::replace(&mut self.state, State::Ended) {
-            State::Live(live) => Some(*live),
-            other => {
-                self.state = other;
-                None
-            }
-        }
-    }
-
     /// Ends a live stream whose deadline has come. What is whole by then was served.
     fn expire(&mut self) {
-        let Some(live) = self.take_live() else { return };
-        self.count(&live.events);
+        let Some(live) = self.live.take() else { return };
+        self.count(live.events.usage());
         if live.events.is_whole() && live.goes_on.is_none() {
-            return self.whole(live);
+            return self.whole(*live);
         }
-        if let Some(call) = &self.call {
-            call.inner.counters.failed();
-        }
-        // Its slip says already what was seen.
-        self.settling = Some(Box::pin(live.slip.settle()));
-        live.lease.failed(&[]);
+        self.settling = Some(live.owed.late());
         let attempts = self.told.attempts.clone();
         self.breaks(Error::DeadlineReached { attempts });
     }
@@ -212,8 +179,8 @@ impl GeminiStream {
     /// The hop was read to its end: the answer is whole, or goes on.
     fn whole(&mut self, live: Live) {
         let used = live.events.usage();
-        let (next, slip) = live.served(self.call.as_ref(), &self.told.ask.model);
-        self.settling = Some(Box::pin(slip.settle()));
+        let (next, slip) = live.whole(&self.told.ask.model);
+        self.settling = Some(slip.settle().boxed());
         let Some(next) = next else {
             if let Some(call) = &self.call {
                 call.span.ended(Ok(self.usage));
@@ -235,12 +202,12 @@ impl GeminiStream {
         let (inner, request) = (Arc::clone(&call.inner), (Arc::clone(&call.request), call.bill));
         let next = go_on(inner, Arc::clone(&self.told.ask.model), request, options);
         self.hops += 1;
-        self.state = State::GoingOn(Box::pin(call.span.enter(next)));
+        self.going_on = Some(call.span.enter(next).boxed());
     }
 
     /// What has been spent, the hops before this one included.
-    fn count(&mut self, events: &GenerateStream) {
-        self.usage = match (self.spent, events.usage()) {
+    fn count(&mut self, usage: Option<Usage>) {
+        self.usage = match (self.spent, usage) {
             (Some(spent), Some(usage)) => Some(sum(&spent, &usage)),
             (spent, usage) => usage.or(spent),
         };
@@ -250,87 +217,74 @@ impl GeminiStream {
     fn breaks(&mut self, error: Error) {
         if let Some(call) = &self.call {
             call.span.ended(Err(&error));
-            call.inner.counters.gave_up();
         }
-        self.state = State::Broken(Some(error));
+        self.last = Some(Err(error));
     }
 
     /// Ends a live stream that failed: tells the pool, and keeps the error for the caller.
     fn fail(&mut self, error: &StreamError) {
-        let (Some(live), Some(call)) = (self.take_live(), &self.call) else { return };
-        let Live { events, lease, pass, mut slip, .. } = live;
-        let inner = &call.inner;
-        inner.counters.failed();
-        let refused = match error {
-            StreamError::Refused(raw) => {
-                let headers = http::HeaderMap::new();
-                let reply = WireReply { status: 200, headers: &headers, body: raw.bytes() };
-                let (ask, now) = (&self.told.ask, inner.clock.now());
-                judge(inner.upstream.dialect(), &reply, ask, lease.key(), now)
-            }
+        let Some(live) = self.live.take() else { return };
+        let body = match error {
+            StreamError::Refused(raw) => Some(&**raw.bytes()),
             _ => None,
         };
-        let Some(refused) = refused else {
-            self.settling = Some(Box::pin(slip.settle()));
-            if let Some(pass) = pass {
-                pass.tell(Outcome::Failed(None));
-            }
-            lease.failed(&[]);
-            let reason = error.to_string();
-            return self.breaks(Error::StreamBroken { reason, verdict: None });
-        };
-        let (report, error) = refused_late(lease, pass, &mut slip, refused, events.usage());
-        self.settling = Some(Box::pin(slip.settle()));
+        let usage = live.events.usage();
+        let (settling, error) = live.owed.broke(&self.told.ask, error, body, usage);
+        self.settling = Some(settling);
         self.breaks(error);
-        if let (Some(report), State::Broken(error)) = (report, &mut self.state) {
-            let error = error.take();
-            self.state = State::Reporting { report, error };
-        }
     }
 
-    /// Whatever comes next of the live request.
+    /// Whatever comes next of the live request; `None`: it has come to an end.
     fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<GenerateResponse>> {
-        let (State::Live(live), Some(call)) = (&mut self.state, &self.call) else {
+        let (Some(live), Some(call)) = (&mut self.live, &self.call) else {
             return Poll::Ready(None);
         };
-        if let Some(renewing) = &mut live.renewing {
-            let _never = renewing.poll_unpin(cx);
-        }
-        if live.deadline.as_mut().is_some_and(|at| at.poll_unpin(cx).is_ready()) {
+        if live.owed.poll_deadline(cx).is_ready() {
             self.expire();
             return Poll::Ready(None);
         }
         let event = match live.events.poll_next_unpin(cx) {
             Poll::Ready(event) => event,
             Poll::Pending if live.events.is_whole() => {
-                let end = live.end.get_or_insert_with(|| pause(&call.inner.clock, END_PATIENCE));
-                std::task::ready!(end.poll_unpin(cx));
+                ready!(live.owed.poll_end(cx));
                 None
             }
             Poll::Pending => return Poll::Pending,
         };
-        live.end = None;
         match event {
             Some(Ok(mut part)) => {
                 live.look(call, &mut part, self.hops < MOST_HOPS);
-                live.slip.is(Spent::CutShort, live.events.usage());
+                let usage = live.events.usage();
+                live.owed.was_read(usage);
                 call.span.said(&part);
                 self.finish_reason = part.finish_reason().or(self.finish_reason.take());
-                self.usage = match (self.spent, live.events.usage()) {
-                    (Some(spent), Some(usage)) => Some(sum(&spent, &usage)),
-                    (spent, usage) => usage.or(spent),
-                };
+                self.count(usage);
                 return Poll::Ready(Some(part));
             }
             Some(Err(error)) => self.fail(&error),
             None => {
-                if let Some(live) = self.take_live() {
-                    self.count(&live.events);
-                    self.whole(live);
+                if let Some(live) = self.live.take() {
+                    self.count(live.events.usage());
+                    self.whole(*live);
                 }
             }
         }
         Poll::Ready(None)
+    }
+
+    /// Reads on with the next hop, or ends with why there is none.
+    fn goes_on(&mut self, next: NextHop) {
+        let Some(call) = &self.call else { return };
+        match next {
+            Ok((events, served, attempts)) => {
+                self.live = Some(Box::new(Live::new(call, events, served)));
+                self.told.attempts.extend(attempts);
+            }
+            Err(error) => {
+                call.inner.counters.gave_up();
+                self.breaks(error);
+            }
+        }
     }
 }
 
@@ -341,44 +295,20 @@ impl Stream for GeminiStream {
         let this = self.get_mut();
         loop {
             if let Some(settling) = &mut this.settling {
-                std::task::ready!(settling.poll_unpin(cx));
+                ready!(settling.poll_unpin(cx));
                 this.settling = None;
             }
-            match &mut this.state {
-                State::Live(_) => {
-                    if let Some(part) = std::task::ready!(this.poll_live(cx)) {
-                        return Poll::Ready(Some(Ok(part)));
-                    }
+            if this.live.is_some() {
+                if let Some(part) = ready!(this.poll_live(cx)) {
+                    return Poll::Ready(Some(Ok(part)));
                 }
-                State::GoingOn(next) => {
-                    let next = std::task::ready!(next.as_mut().poll(cx));
-                    this.state = State::Ended;
-                    match (next, &this.call) {
-                        (Ok((events, served, attempts)), Some(call)) => {
-                            this.state = State::Live(Box::new(Live::new(call, events, served)));
-                            this.told.attempts.extend(attempts);
-                        }
-                        (Ok(_), None) => {}
-                        (Err(error), _) => this.breaks(error),
-                    }
-                }
-                State::Reporting { report, error } => {
-                    let _reported = std::task::ready!(report.as_mut().poll(cx));
-                    let error = error.take();
-                    this.state = State::Ended;
-                    return Poll::Ready(error.map(Err));
-                }
-                State::Broken(error) => {
-                    let error = error.take();
-                    this.state = State::Ended;
-                    return Poll::Ready(error.map(Err));
-                }
-                State::Degraded(response) => {
-                    let response = response.take();
-                    this.state = State::Ended;
-                    return Poll::Ready(response.map(|response| Ok(*response)));
-                }
-                State::Ended => return Poll::Ready(None),
+            } else if let Some(next) = &mut this.going_on {
+                let next = ready!(next.poll_unpin(cx));
+                this.going_on = None;
+                this.goes_on(next);
+            } else {
+                let last = this.last.take();
+                return Poll::Ready(last.map(|last| last.map(|response| *response)));
             }
         }
     }
@@ -387,10 +317,10 @@ impl Stream for GeminiStream {
 impl Drop for GeminiStream {
     /// A reader may stop at the finish reason and never ask for the end: that was a whole answer all the same.
     fn drop(&mut self) {
-        if let Some(live) = self.take_live()
+        if let Some(live) = self.live.take()
             && live.events.is_whole()
         {
-            live.served(self.call.as_ref(), &self.told.ask.model);
+            live.whole(&self.told.ask.model);
         }
     }
 }
