@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use self::{
     clients::Clients,
-    connector::{Connector, from_env, place, proxy_to},
+    connector::{Connector, from_env, on_the_way, proxy_to, refused},
     pieces::Pieces,
 };
 use crate::{Sent, Transport, TransportError, TransportKind, WireRequest, WireResponse};
@@ -172,7 +172,8 @@ impl Transport for HttpTransport {
                 Err(_) => return Err(timed_out("no reply", limit)),
             };
             if let Some(proxy) = forwarder.filter(|_| head.status == REFUSED_BY_PROXY) {
-                return Err(refused(&proxy));
+                let error = on_the_way(&proxy, &*refused(head.status));
+                return Err(failure(error, true));
             }
             let body = Pieces::new(body, idle).boxed();
             Ok(WireResponse { status: head.status.as_u16(), headers: head.headers, body })
@@ -183,13 +184,6 @@ impl Transport for HttpTransport {
 
 /// What no origin server answers: RFC 9110, section 15.5.8.
 const REFUSED_BY_PROXY: StatusCode = StatusCode::PROXY_AUTHENTICATION_REQUIRED;
-
-/// Nothing of the answer but its status: it may repeat the credentials.
-fn refused(proxy: &Intercept) -> TransportError {
-    let at = place(proxy.uri());
-    let message = format!("no connection: through the proxy {at}: it answered {REFUSED_BY_PROXY}");
-    TransportError::new(TransportKind::Connect, Sent::No, message)
-}
 
 /// In memory, or read from a file while it is sent.
 type Outgoing = Either<Full<Bytes>, StreamBody<BoxStream<'static, io::Result<Frame<Bytes>>>>>;

@@ -20,7 +20,7 @@ use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, MaybeHttpsStream};
 use hyper_util::{
     client::{
         legacy::connect::{Connected, Connection, HttpConnector},
-        proxy::matcher::Matcher,
+        proxy::matcher::{Intercept, Matcher},
     },
     rt::TokioIo,
 };
@@ -28,10 +28,10 @@ use rustls::{ClientConfig, crypto::CryptoProvider};
 use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
 
-use self::proxy::{socks, tunnel, with_port};
+use self::proxy::{place, socks, tunnel, with_port};
 pub(super) use self::{
     named::from_env,
-    proxy::{place, proxy_to},
+    proxy::{proxy_to, refused},
 };
 use super::causes;
 
@@ -110,10 +110,8 @@ impl Service<Uri> for Connector {
                 Ok(Err(error)) => error,
                 Err(_) => io::Error::from(io::ErrorKind::TimedOut).into(),
             };
-            // Who reads this shall look at the proxy before the provider.
             let Some(proxy) = proxy_to(&to, &inner.proxies) else { return Err(error) };
-            let way = format!("through the proxy {}", place(proxy.uri()));
-            Err(explained(way, &*error).into())
+            Err(on_the_way(&proxy, &*error).into())
         }
         .boxed()
     }
@@ -165,6 +163,11 @@ impl Service<Uri> for Route {
     fn call(&mut self, to: Uri) -> Self::Future {
         self.clone().go(to).boxed()
     }
+}
+
+/// What happened on the way through `proxy`: whoever reads it shall look there before the provider.
+pub(super) fn on_the_way(proxy: &Intercept, error: &(dyn Error + 'static)) -> io::Error {
+    explained(format_args!("through the proxy {}", place(proxy.uri())), error)
 }
 
 /// The root of `error`, with `what` before it. It still tells whether the time was up.

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Request, Uri,
+    HeaderValue, Request, StatusCode, Uri,
     header::{HOST, PROXY_AUTHORIZATION, USER_AGENT},
 };
 use http_body_util::Empty;
@@ -72,7 +72,7 @@ fn number(text: &str) -> Option<u32> {
 }
 
 /// Host and port of `uri`, never with a user name or a password.
-pub(in crate::http) fn place(uri: &Uri) -> String {
+pub(super) fn place(uri: &Uri) -> String {
     let port = uri.port_u16().unwrap_or_else(|| match uri.scheme_str() {
         Some("http") => 80,
         Some("https") => 443,
@@ -109,11 +109,16 @@ pub(super) async fn tunnel(
     tokio::spawn(connection.with_upgrades());
     let reply = proxy.send_request(request).await?;
     if !reply.status().is_success() {
-        return Err(format!("it answered {}", reply.status()).into());
+        return Err(refused(reply.status()));
     }
     // In TLS we speak first, so nothing of it was read with the answer.
     let tunnel = upgrade::on(reply).await?.downcast::<Link>();
     Ok(tunnel.map_err(|_| "the tunnel is lost")?.io)
+}
+
+/// What is told of a proxy that leads nowhere: nothing of its answer but the status, since it may repeat the credentials.
+pub(in crate::http) fn refused(status: StatusCode) -> BoxError {
+    format!("it answered {status}").into()
 }
 
 /// Asks the SOCKS proxy at the other end of `link` for a way to `to`.
