@@ -51,8 +51,7 @@ impl Gemini {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WrongShape`] for an answer that is no `T`: it holds the text, and says whether it was cut at the
-    /// limit of tokens. Others as [`generate`](Self::generate).
+    /// As [`generate_with_schema`](Self::generate_with_schema).
     ///
     /// # Cancel safety
     /// As [`generate`](Self::generate).
@@ -94,7 +93,8 @@ impl Gemini {
     /// ```
     ///
     /// # Errors
-    /// As [`generate_json`](Self::generate_json).
+    /// [`Error::WrongShape`] for an answer that is no `T`: it holds the text, and says whether it was cut at the
+    /// limit of tokens. Others as [`generate`](Self::generate).
     ///
     /// # Cancel safety
     /// As [`generate`](Self::generate).
@@ -120,7 +120,7 @@ impl Gemini {
     }
 }
 
-/// A call for a `T` that has not begun: see [`Gemini::generate_json`].
+/// A call for a `T` that has not begun: see [`Gemini::generate_with_schema`].
 ///
 /// ```
 /// # use std::sync::Arc;
