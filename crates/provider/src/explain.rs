@@ -16,9 +16,9 @@ use crate::classify::{Asked, Dialect, Reply, Verdict, classify};
 /// the epoch; else `now` is used). What is missing or of another kind is taken as absent:
 /// everything gets a verdict. An object without `status` and `body` is taken for a body itself.
 ///
-/// The answer has `kind`, `key_is_dead`, `scope`, `delay_s` and `until` (as the default strategies
-/// give them, without jitter; both null when waiting is no answer), `retry`, `limits`, `evidence`,
-/// `effects`, `message`, `fix`, `clamped`, `named_quota` and `project_number`.
+/// The answer has `kind`, `key_is_dead`, `recognised`, `scope`, `delay_s` and `until` (as the default
+/// strategies give them, without jitter; both null when waiting is no answer), `retry`, `limits`,
+/// `evidence`, `effects`, `message`, `fix`, `clamped`, `named_quota` and `project_number`.
 ///
 /// ```
 /// use keywheel_provider::explain;
@@ -96,6 +96,7 @@ pub fn to_json(verdict: &Verdict, dialect: Dialect, now: DateTime<Utc>) -> Value
     json!({
         "kind": verdict.kind.as_str(),
         "key_is_dead": verdict.key_is_dead,
+        "recognised": verdict.recognised,
         "scope": verdict.scope(),
         "delay_s": until.map(|until| seconds(until - now)),
         "until": until.map(rfc3339),

@@ -96,3 +96,19 @@ fn bytes_without_a_case_are_explained_by_what_they_say() {
     assert_eq!(explain_bytes(text, now())["kind"], "unspecified_quota");
     assert_eq!(explain_bytes(b"\xff\x00", now())["kind"], "server_error");
 }
+
+#[test]
+fn what_has_neither_a_status_nor_known_words_is_not_recognised() {
+    let recognised = |body: &str| explain_bytes(body.as_bytes(), now())["recognised"].clone();
+    for body in ["", "Good morning!", r#"{"candidates": []}"#] {
+        assert_eq!(recognised(body), false, "{body}");
+    }
+    for body in [r#"{"error": {"code": 418}}"#, "API key not valid.", "429 Too Many Requests"]
+    {
+        assert_eq!(recognised(body), true, "{body}");
+    }
+    for status in [200, 418, 503] {
+        let case = json!({"status": status, "body": "Good morning!"});
+        assert_eq!(judge(&case)["recognised"], true, "{status}");
+    }
+}

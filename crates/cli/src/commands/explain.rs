@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Fault> {
         return Err(Fault::usage("there is no reply to explain").hint(hint));
     }
     let verdict = verdict(args, &input);
-    if tells_nothing(&verdict) && !is_an_error(&input, &verdict) {
+    if verdict["recognised"] == false && !is_an_error(&input, &verdict) {
         let what = "this is no error reply: it has no status, and its words are none of any provider's errors";
         let hint = "say what came with it, for example: keywheel explain --status 503 reply.txt";
         return Err(Fault::usage(what).hint(hint));
@@ -96,12 +96,6 @@ fn verdict(args: &Args, input: &[u8]) -> Value {
     };
     args.add_to(&mut case);
     explain(&case, now)
-}
-
-/// True if the verdict is the one for what has neither a status nor words that are known.
-fn tells_nothing(verdict: &Value) -> bool {
-    let because = verdict["evidence"][0].as_str().unwrap_or_default();
-    because.starts_with("rule not_an_answer: no status")
 }
 
 /// True if the input has at least the form of an error: an object in which one is announced, or which has a message.

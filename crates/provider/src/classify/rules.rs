@@ -42,6 +42,8 @@ pub(super) struct Finding {
     pub(super) wait: Wait,
     pub(super) retry: Retry,
     pub(super) key_is_dead: bool,
+    /// It goes by something that the reply says.
+    pub(super) recognised: bool,
     pub(super) tell: String,
     pub(super) fix: Option<&'static str>,
 }
@@ -124,13 +126,23 @@ const fn dead(cause: Cause, scope: Scope, tell: String, fix: &'static str) -> Fi
         wait: Wait::None,
         retry: Retry::OtherKey,
         key_is_dead: true,
+        recognised: true,
         tell,
         fix: Some(fix),
     }
 }
 
 const fn quota(cause: Cause, scope: Scope, wait: Wait, tell: String) -> Finding {
-    Finding { cause, scope, wait, retry: Retry::OtherKey, key_is_dead: false, tell, fix: None }
+    Finding {
+        cause,
+        scope,
+        wait,
+        retry: Retry::OtherKey,
+        key_is_dead: false,
+        recognised: true,
+        tell,
+        fix: None,
+    }
 }
 
 const fn hand_back(cause: Cause, scope: Scope, tell: String) -> Finding {
@@ -140,6 +152,7 @@ const fn hand_back(cause: Cause, scope: Scope, tell: String) -> Finding {
         wait: Wait::None,
         retry: Retry::Never,
         key_is_dead: false,
+        recognised: true,
         tell,
         fix: None,
     }
@@ -152,6 +165,7 @@ fn soft(case: &Case<'_>, cause: Cause, tell: String) -> Finding {
         wait: case.stated.wait.map_or(Wait::None, Wait::Stated),
         retry: Retry::BackOff,
         key_is_dead: false,
+        recognised: true,
         tell,
         fix: None,
     }

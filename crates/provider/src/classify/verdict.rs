@@ -103,6 +103,9 @@ pub struct Verdict {
     pub limits: Vec<LimitSeen>,
     /// True when this key is of no use for any request until somebody acts.
     pub key_is_dead: bool,
+    /// False when the reply has neither a status nor words that any rule knows: then it may be no error at all, and the
+    /// rest is what is said of a failure that nobody can tell more of.
+    pub recognised: bool,
     /// What may be done next.
     pub retry: Retry,
     /// True when the reply named the quota or its window, rather than leaving it to be guessed.

@@ -14,6 +14,7 @@ fn refused(cause: Cause, scope: Scope, wait: Wait) -> Refused {
         effects: vec![Effect::new(scope, cause, wait)],
         limits: Vec::new(),
         key_is_dead: false,
+        recognised: true,
         retry: Retry::Never,
         named_quota: false,
         project_number: None,

@@ -112,7 +112,7 @@ pub(super) fn not_an_answer(case: &Case<'_>) -> Option<Finding> {
         600.. => format!("HTTP status {}", case.status),
         _ => return None,
     };
-    Some(soft(case, Cause::ServerError, tell))
+    Some(Finding { recognised: case.status != 0, ..soft(case, Cause::ServerError, tell) })
 }
 
 /// The rest is between the caller and the provider, redirects included, which are not followed.

@@ -185,18 +185,10 @@ pub(super) fn ip_block(case: &Case<'_>) -> Option<Finding> {
     } else {
         return None;
     };
-    Some(Finding {
-        cause: Cause::IpBlock,
-        scope: Scope::Host,
-        // Nobody states a wait: a minute at first, longer if it is met again.
-        wait: Wait::Ladder,
-        retry: Retry::Later,
-        key_is_dead: false,
-        tell,
-        fix: Some(
-            "this machine's address is refused for a while, whichever key is used: send less",
-        ),
-    })
+    let fix = "this machine's address is refused for a while, whichever key is used: send less";
+    // Nobody states a wait: a minute at first, longer if it is met again.
+    let finding = quota(Cause::IpBlock, Scope::Host, Wait::Ladder, tell);
+    Some(Finding { retry: Retry::Later, fix: Some(fix), ..finding })
 }
 
 pub(super) fn unspecified_quota(case: &Case<'_>) -> Option<Finding> {
