@@ -1,6 +1,8 @@
 //! The port: connections with limits on all that a client can be slow or large with, and a stop that lets requests end.
 
 mod connection;
+mod crowd;
+mod handles;
 mod lanes;
 mod limits;
 mod phase;
@@ -12,11 +14,11 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     task::JoinSet,
     time::timeout,
 };
 
+use self::crowd::{Crowd, Seldom};
 pub(crate) use self::{
     lanes::Lanes,
     limits::{MAX_HEADERS, ServerLimits},
@@ -53,14 +55,10 @@ pub(crate) async fn serve<S: Service>(
     lanes: &Lanes,
 ) {
     let mut connections = JoinSet::new();
-    let free = Arc::new(Semaphore::new(limits.connections));
+    let crowd = Arc::new(Crowd::new(&limits));
     let rules = Arc::new(connection::Rules::new(limits));
+    let (mut full, mut failed) = (Seldom::default(), Seldom::default());
     loop {
-        // A permit first: at the cap newcomers wait in the kernel's queue.
-        let permit = tokio::select! {
-            permit = Arc::clone(&free).acquire_owned() => permit.expect("it is never closed"),
-            () = stage.left(Phase::Serving) => break,
-        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stage.left(Phase::Serving) => break,
@@ -68,24 +66,39 @@ pub(crate) async fn serve<S: Service>(
         // Taken out of this runtime, since another will wait for it.
         match accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
             Ok((stream, peer)) => {
-                let (service, rules, stage) =
-                    (Arc::clone(&service), Arc::clone(&rules), stage.clone());
+                // One waits here, so that those who have a place hear of it; all others in the kernel's queue.
+                let place = match crowd.place_now() {
+                    Some(place) => place,
+                    None => {
+                        if full.is_due() {
+                            warn_of_crowd(&limits);
+                        }
+                        tokio::select! {
+                            place = crowd.place() => place,
+                            () = stage.left(Phase::Serving) => break,
+                        }
+                    }
+                };
+                let (service, rules) = (Arc::clone(&service), Arc::clone(&rules));
+                let (crowd, stage) = (Arc::clone(&crowd), stage.clone());
                 let lane = lanes.freest();
                 let handle = lane.handle().clone();
                 let served = async move {
                     match TcpStream::from_std(stream) {
                         Ok(stream) => {
-                            connection::serve(stream, peer, service, &rules, stage).await;
+                            connection::serve(stream, peer, service, &rules, crowd, stage).await;
                         }
                         Err(error) => tracing::warn!(%error, "a connection could not be served"),
                     }
-                    drop((permit, lane));
+                    drop((place, lane));
                 };
                 connections.spawn_on(served, &handle);
             }
             // The client was gone already, or there are no file handles.
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                if failed.is_due() {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                }
                 tokio::time::sleep(REST).await;
             }
         }
@@ -93,6 +106,22 @@ pub(crate) async fn serve<S: Service>(
     }
     drop(listener);
     drain(&mut connections, &mut stage).await;
+}
+
+fn warn_of_crowd(limits: &ServerLimits) {
+    let connections = limits.connections;
+    match limits.short_of_files {
+        Some(limit) => tracing::warn!(
+            connections,
+            open_files = limit,
+            "newcomers wait: there are as many connections as the limit of open files allows. Raise it: \
+             `ulimit -n` in a shell, `LimitNOFILE=` of systemd, `--ulimit nofile=` of a container"
+        ),
+        None => tracing::warn!(
+            connections,
+            "newcomers wait: there are as many connections as `[serve] connections` allows"
+        ),
+    }
 }
 
 async fn drain(connections: &mut JoinSet<()>, stage: &mut Stage) {

@@ -1,5 +1,6 @@
 //! `keywheel serve` and `keywheel reload`: starting, stopping, being killed, sharing a folder.
 
+mod files;
 mod load;
 mod process;
 

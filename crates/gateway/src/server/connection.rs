@@ -9,23 +9,32 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
+use bytes::Bytes;
+use http::{HeaderValue, header};
 use hyper::{
+    body::{Body, Frame, SizeHint},
     server::conn::{http1, http2},
     service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
     net::TcpStream,
+    sync::OwnedSemaphorePermit,
     time::{Instant, sleep_until, timeout_at},
 };
 
-use super::{Phase, ServerLimits, Service, Stage, stall::Stalling};
+use super::{Phase, ServerLimits, Service, Stage, crowd::Crowd, stall::Stalling};
+use crate::respond::{AnswerBody, Broken};
 
 /// What an HTTP/2 connection without news is asked after, so that dead ones are noticed.
 const PING_AFTER: Duration = Duration::from_secs(30);
+
+/// How long a connection is kept without a request while somebody waits for its place.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// How all connections are spoken with.
 #[derive(Debug)]
@@ -60,6 +69,7 @@ pub(crate) async fn serve<S: Service>(
     peer: SocketAddr,
     service: Arc<S>,
     rules: &Rules,
+    crowd: Arc<Crowd>,
     mut stage: Stage,
 ) {
     let limit = Instant::now() + rules.limits.head;
@@ -75,20 +85,77 @@ pub(crate) async fn serve<S: Service>(
     // Answers are written whole, so there is nothing to gather.
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(Stalling::new(stream, rules.limits.stall));
-    let asked = Arc::new(AtomicBool::new(false));
-    let has_asked = Arc::clone(&asked);
-    let service = service_fn(move |request| {
-        asked.store(true, Ordering::Relaxed);
-        let service = Arc::clone(&service);
-        async move { Ok::<_, Infallible>(service.answer(request, peer).await) }
-    });
+    let talk = Talk { asked: Arc::default(), crowd };
+    let (asked, crowd) = (Arc::clone(&talk.asked), Arc::clone(&talk.crowd));
     let ended = if speaks_http2 {
-        run(rules.http2.serve_connection(io, service), limit, &has_asked, &mut stage).await
+        let service = service_fn(move |request| {
+            asked.store(true, Ordering::Relaxed);
+            let (service, crowd) = (Arc::clone(&service), Arc::clone(&crowd));
+            async move {
+                let place = crowd.request().await;
+                let answer = service.answer(request, peer).await;
+                Ok::<_, Infallible>(answer.map(|body| Holding { body, _place: place }))
+            }
+        });
+        run(rules.http2.serve_connection(io, service), limit, &talk, &mut stage).await
     } else {
-        run(rules.http1.serve_connection(io, service), limit, &has_asked, &mut stage).await
+        let came = Instant::now();
+        // One request after the other: the place is the connection's.
+        let _place = tokio::select! {
+            place = crowd.request() => place,
+            () = stage.left(Phase::Serving) => return,
+        };
+        // That was not the client's time.
+        let limit = limit + came.elapsed();
+        let service = service_fn(move |request| {
+            asked.store(true, Ordering::Relaxed);
+            let (service, crowd) = (Arc::clone(&service), Arc::clone(&crowd));
+            async move {
+                let mut answer = service.answer(request, peer).await;
+                if crowd.somebody_waits() {
+                    let close = HeaderValue::from_static("close");
+                    answer.headers_mut().insert(header::CONNECTION, close);
+                }
+                Ok::<_, Infallible>(answer)
+            }
+        });
+        run(rules.http1.serve_connection(io, service), limit, &talk, &mut stage).await
     };
     if let Err(error) = ended {
         tracing::debug!(%error, %peer, "a connection ended early");
+    }
+}
+
+/// What is seen of a connection from outside.
+struct Talk {
+    /// Something was asked since the last look.
+    asked: Arc<AtomicBool>,
+    crowd: Arc<Crowd>,
+}
+
+/// The body of an answer, and the place that its request has until it is sent.
+struct Holding {
+    body: AnswerBody,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Body for Holding {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -122,7 +189,7 @@ where
     S: hyper::service::HttpService<hyper::body::Incoming, ResBody = B>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     I: hyper::rt::Read + hyper::rt::Write + Unpin,
-    B: hyper::body::Body + 'static,
+    B: Body + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     fn finish(self: Pin<&mut Self>) {
@@ -135,7 +202,7 @@ where
     S: hyper::service::HttpService<hyper::body::Incoming, ResBody = B>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     I: hyper::rt::Read + hyper::rt::Write + Unpin,
-    B: hyper::body::Body + 'static,
+    B: Body + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     TokioExecutor: hyper::rt::bounds::Http2ServerConnExec<S::Future, B>,
 {
@@ -145,24 +212,30 @@ where
 }
 
 /// Runs a connection to its end, or to `limit` if nothing was asked by then: half a head, byte by byte, is no reason
-/// to keep it.
+/// to keep it. While somebody waits for its place, so is nothing for some seconds.
 async fn run(
     connection: impl Graceful,
     limit: Instant,
-    has_asked: &AtomicBool,
+    talk: &Talk,
     stage: &mut Stage,
 ) -> hyper::Result<()> {
     let mut connection = pin!(connection);
-    let mut first = pin!(sleep_until(limit));
+    let mut look = pin!(sleep_until(limit));
     let mut is_new = true;
     loop {
         tokio::select! {
             ended = &mut connection => return ended,
-            () = &mut first, if is_new => {
-                if !has_asked.load(Ordering::Relaxed) {
+            () = &mut look => {
+                let is_quiet = !talk.asked.swap(false, Ordering::Relaxed);
+                if is_quiet && is_new {
                     return Ok(());
                 }
+                // What was asked long ago and is still under way comes to its end first.
+                if is_quiet && talk.crowd.somebody_waits() {
+                    break;
+                }
                 is_new = false;
+                look.as_mut().reset(Instant::now() + QUIET);
             }
             () = stage.left(Phase::Serving) => break,
         }

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
+use super::handles::Room;
 use crate::config::Limits;
 
 /// How many headers a request may have; more is answered with 431. What the parser keeps on its stack.
@@ -12,6 +15,10 @@ pub(crate) const MAX_HEADERS: usize = 100;
 pub(crate) struct ServerLimits {
     /// Connections at a time; more wait to be accepted. Defaults to 8,192.
     pub(crate) connections: usize,
+    /// Requests at a time on all connections; more wait for one to end. Defaults to any number.
+    pub(crate) requests: usize,
+    /// The limit of open files, where it is what allows no more connections.
+    pub(crate) short_of_files: Option<u64>,
     /// Bytes of a request's head; twice as much is answered with 431 at the latest: a buffer is doubled before it is
     /// looked at. Defaults to 64 KB.
     pub(crate) head_bytes: usize,
@@ -28,10 +35,13 @@ pub(crate) struct ServerLimits {
 }
 
 impl ServerLimits {
-    /// Those that an operator sets.
+    /// Those that an operator sets, as far as the files suffice that this process may have open beside those it has.
     pub(crate) fn of(limits: &Limits) -> Self {
+        let room = Room::here(limits.connections);
         Self {
-            connections: limits.connections,
+            connections: room.connections,
+            requests: room.requests,
+            short_of_files: room.short_of,
             head: limits.head_time,
             stall: limits.idle_time,
             ..Self::default()
@@ -43,6 +53,8 @@ impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             connections: 8_192,
+            requests: Semaphore::MAX_PERMITS,
+            short_of_files: None,
             head_bytes: 64 << 10,
             head: Duration::from_secs(10),
             idle: Duration::from_secs(75),

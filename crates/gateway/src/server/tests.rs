@@ -128,6 +128,65 @@ async fn beyond_the_cap_connections_wait_for_one_to_end() {
     assert!(second_saying.await.starts_with("HTTP/1.1 200"));
 }
 
+/// Those who came first and go on asking would keep all others out.
+#[tokio::test]
+async fn while_somebody_waits_an_answer_is_the_last_of_its_connection() {
+    let limits = ServerLimits { connections: 1, ..ServerLimits::default() };
+    let served = Served::with(limits).await;
+    let mut first = served.connect().await;
+    for asked in 1..=2 {
+        first.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"0 bytes") {
+            assert!(first.read_buf(&mut answer).await.unwrap() > 0, "it is kept");
+        }
+        assert_eq!(served.echo.asked.load(Ordering::SeqCst), asked);
+    }
+    first.write_all(b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    served.echo.waits.notified().await;
+    let second = "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    let mut second_saying = Box::pin(served.say(second));
+    let early = timeout(Duration::from_millis(100), &mut second_saying).await;
+    assert!(early.is_err(), "served beyond the cap");
+    served.echo.go.notify_one();
+    let last = rest(&mut first).await;
+    assert!(last.contains("\r\nconnection: close\r\n"), "{last}");
+    assert!(second_saying.await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_somebody_waits_a_connection_without_requests_ends() {
+    let limits = ServerLimits { connections: 1, ..ServerLimits::default() };
+    let served = Served::with(limits).await;
+    let mut first = served.connect().await;
+    first.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let mut head = [0; 12];
+    first.read_exact(&mut head).await.unwrap();
+    let began = tokio::time::Instant::now();
+    let second = "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    assert!(served.say(second).await.starts_with("HTTP/1.1 200"));
+    assert!(began.elapsed() < limits.idle, "only when it was idle for long");
+}
+
+#[tokio::test]
+async fn one_connection_of_http_2_holds_no_more_requests_than_there_may_be() {
+    let limits = ServerLimits { requests: 1, ..ServerLimits::default() };
+    let served = Served::with(limits).await;
+    let client = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+    let ask = || tokio::spawn(client.get(format!("http://{}/wait", served.address)).send());
+    let asked = [ask(), ask(), ask()];
+    for count in 1..=3 {
+        served.echo.waits.notified().await;
+        let early = timeout(Duration::from_millis(50), served.echo.waits.notified()).await;
+        assert!(early.is_err(), "more than one at a time");
+        assert_eq!(served.echo.asked.load(Ordering::SeqCst), count);
+        served.echo.go.notify_one();
+    }
+    for one in asked {
+        assert_eq!(one.await.unwrap().unwrap().text().await.unwrap(), "0 bytes");
+    }
+}
+
 #[tokio::test]
 async fn a_drain_ends_idle_connections_and_waits_for_requests_under_way() {
     let served = Served::with(ServerLimits::default()).await;

@@ -1,6 +1,7 @@
 //! `keywheel serve`: the gateway.
 
 mod demo;
+mod files;
 mod greeting;
 mod signals;
 
@@ -29,6 +30,7 @@ pub(crate) struct Args {
 /// # Errors
 /// The configuration or the keys are at fault, the ledger cannot be opened, or the address cannot be had.
 pub(crate) async fn run(args: Args, settings: &Settings) -> Result<Exit, Fault> {
+    files::raise_limit();
     let mut demo = None;
     let config = if args.demo {
         if let Some(file) = settings.file() {

@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead as _, BufReader},
-    process::{Child, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, Mutex},
     thread::{self, JoinHandle},
     time::Duration,
@@ -35,9 +35,12 @@ impl Gateway {
         Self::start_with(place, &["serve"])
     }
 
-    /// Starts it, and waits until it says where it listens.
     pub(crate) fn start_with(place: &Place, arguments: &[&str]) -> Self {
-        let mut command = place.command(arguments);
+        Self::of(place.command(arguments))
+    }
+
+    /// Starts it, and waits until it says where it listens.
+    pub(crate) fn of(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let said = Arc::new(Said::default());
