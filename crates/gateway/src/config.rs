@@ -1,5 +1,6 @@
 //! The gateway's configuration: a file, or the environment alone.
 
+mod at_start;
 mod environment;
 mod project;
 mod read;
@@ -18,6 +19,7 @@ use keywheel::{
     ledger::{LedgerConfig, Overcommitment},
 };
 
+pub(crate) use self::at_start::AtStart;
 use crate::{
     auth::Access,
     project::{Projects, Unbounded},
@@ -63,6 +65,8 @@ pub struct Config {
     pub ledger: LedgerConfig,
     /// What is allowed and probably not meant, each in a sentence.
     pub warnings: Vec<String>,
+    /// What a gateway that runs does not follow.
+    pub(crate) at_start: AtStart,
 }
 
 /// What the gateway itself goes by.

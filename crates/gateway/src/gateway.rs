@@ -103,7 +103,7 @@ impl Gateway {
     /// # Errors
     /// As [`start`](Self::start).
     pub async fn start_at(config: Config, clock: Arc<dyn Clock>) -> Result<Running, StartError> {
-        let Config { settings, client, keys, ledger, .. } = config;
+        let Config { settings, client, keys, ledger, at_start, .. } = config;
         let address = settings.listen;
         let listen_error = |source| StartError::Listen { address, source };
         let listener = server::listen(address).await.map_err(listen_error)?;
@@ -118,7 +118,7 @@ impl Gateway {
             tracing::warn!("{warning}");
         }
         let phases = Phases::new();
-        let source = Source::new(&settings, keys, address);
+        let source = Source::new(&settings, keys, address, at_start);
         let app = App::new(gemini, ledger, clock, settings, source, phases.stage())?;
         let lanes = Lanes::new(threads).map_err(StartError::Threads)?;
         Ok(Running::of(listener, address, Arc::new(app), phases, lanes))
@@ -165,8 +165,16 @@ impl Running {
         &self.app.ledger
     }
 
+    /// How long requests under way have to end when it stops, by the configuration as it was last read:
+    /// [`Limits::drain_time`](crate::Limits::drain_time).
+    #[must_use]
+    pub fn drain_time(&self) -> Duration {
+        self.app.current().settings.limits.drain_time
+    }
+
     /// Reads the configuration and the keys again: projects, tokens, budgets, models, texts, keys. Requests under way
-    /// go on as they began. It does so by itself when the file changes ([`Settings::watch`]).
+    /// go on as they began. What was changed and only a start looks at is told ([`Reloaded::needs_restart`]). It does so
+    /// by itself when the file changes ([`Settings::watch`]).
     ///
     /// # Errors
     /// Everything that is wrong; nothing has changed then.

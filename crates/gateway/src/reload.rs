@@ -14,7 +14,7 @@ use keywheel::{ConfigErrors, KeyLoader, KeySpec, ReloadReport, ledger::LedgerRul
 use tokio::sync::Mutex;
 
 use crate::{
-    config::{Config, Settings},
+    config::{AtStart, Config, Limits, Settings},
     gateway::{App, Current},
     pinned,
     server::Phase,
@@ -28,8 +28,11 @@ pub struct Reloaded {
     pub projects: usize,
     /// Keys that came, went and stayed.
     pub keys: ReloadReport,
-    /// What is allowed and probably not meant, and what takes effect with the next start only; each in a sentence.
+    /// What is allowed and probably not meant, each in a sentence.
     pub warnings: Vec<String>,
+    /// The settings that say something else than when the gateway started, and hold with its next start only, by their
+    /// names (`retry.max_retries`).
+    pub needs_restart: Vec<String>,
 }
 
 /// Why nothing was changed.
@@ -58,6 +61,8 @@ struct Sources {
     looks: Looks,
     /// Where the gateway listens, whatever the settings say by now.
     address: SocketAddr,
+    /// What was said when it started, and holds until it ends.
+    at_start: AtStart,
     loader: KeyLoader,
     keys: Vec<KeySpec>,
 }
@@ -90,12 +95,17 @@ struct Stamp {
 }
 
 impl Source {
-    pub(crate) fn new(settings: &Settings, loader: KeyLoader, address: SocketAddr) -> Self {
+    pub(crate) fn new(
+        settings: &Settings,
+        loader: KeyLoader,
+        address: SocketAddr,
+        at_start: AtStart,
+    ) -> Self {
         let file = settings.file.clone();
         let stamp = file.as_deref().and_then(Stamp::of);
         let keys = loader.load().map(|loaded| loaded.keys).unwrap_or_default();
         let looks = Looks { last: stamp.clone(), read: stamp };
-        Self(Mutex::new(Sources { file, looks, address, loader, keys }))
+        Self(Mutex::new(Sources { file, looks, address, at_start, loader, keys }))
     }
 }
 
@@ -163,7 +173,7 @@ async fn whole(app: &App, sources: &mut Sources) -> Result<Reloaded, ReloadError
         (stamp, config)
     })
     .await;
-    let Config { settings, keys: loader, ledger, mut warnings, .. } = config?;
+    let Config { settings, keys: loader, ledger, mut warnings, at_start, .. } = config?;
     let is_reached = !sources.address.ip().to_canonical().is_loopback();
     let guarded = is_reached || app.current().settings.asks_for_tokens();
     if guarded && !settings.asks_for_tokens() {
@@ -175,15 +185,18 @@ async fn whole(app: &App, sources: &mut Sources) -> Result<Reloaded, ReloadError
     let keys = app.gemini.reload_keys(loaded.keys.iter().cloned())?;
     let now = app.current();
     app.ledger.set_rules(with_those_who_left(ledger.rules, &app.ledger.rules()));
-    warnings.extend(for_the_next_start(&now.settings, &settings));
     warnings.extend(pinned::warning(&settings, &app.gemini));
     let projects = settings.projects.iter().count();
-    app.goes_by(Current::new(settings));
+    app.goes_by(Current::new(with_what_stays(settings, &now.settings)));
     sources.looks.read = stamp;
     (sources.loader, sources.keys) = (loader, loaded.keys);
     tracing::info!(projects, "the configuration was read again");
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    Ok(Reloaded { projects, keys, warnings })
+    let needs_restart = sources.at_start.changed(&at_start);
+    if !needs_restart.is_empty() {
+        tracing::warn!("changed, and in effect after a restart only: {}", needs_restart.join(", "));
+    }
+    Ok(Reloaded { projects, keys, warnings, needs_restart })
 }
 
 /// Requests of a project that is gone may be under way, and have to be charged to the end; nobody can begin any.
@@ -194,25 +207,17 @@ fn with_those_who_left(mut rules: LedgerRules, before: &LedgerRules) -> LedgerRu
     rules
 }
 
-/// What has changed and is only looked at when a gateway starts.
-fn for_the_next_start(before: &Settings, after: &Settings) -> Vec<String> {
-    let of_the_port = |settings: &Settings| {
-        let limits = settings.limits;
-        (limits.connections, limits.head_time, limits.idle_time, limits.threads)
-    };
-    let changed = [
-        (before.listen != after.listen && before.listen.port() != 0, "listen"),
-        (before.upstream != after.upstream, "[upstream]"),
-        (
-            of_the_port(before) != of_the_port(after),
-            "[serve] connections, head_time, idle_time or threads",
-        ),
-        (before.watch != after.watch, "watch"),
-    ];
-    let changed = changed.into_iter().filter(|(changed, _)| *changed);
-    changed
-        .map(|(_, what)| format!("{what} has changed; it takes effect with the next start"))
-        .collect()
+/// `settings`, but for what holds as long as the gateway runs: neither the client nor the port could follow.
+fn with_what_stays(settings: Settings, now: &Settings) -> Settings {
+    let Limits { body, upload, drain_time, .. } = settings.limits;
+    Settings {
+        listen: now.listen,
+        upstream: now.upstream,
+        api_version: now.api_version.clone(),
+        limits: Limits { body, upload, drain_time, ..now.limits },
+        watch: now.watch,
+        ..settings
+    }
 }
 
 impl Stamp {

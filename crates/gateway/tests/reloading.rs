@@ -147,6 +147,41 @@ async fn a_lowered_budget_holds_at_once() {
     assert!(used.day.tokens.used() > 10, "what was spent stays spent");
 }
 
+/// What only a start looks at is named until it is as it was, and nothing of it holds by halves.
+#[tokio::test]
+async fn what_a_reload_does_not_apply_is_named() {
+    let upstream = Upstream::answering("application/json", r#"{"candidates":[{}]}"#).await;
+    let kept = Kept { folder: tempfile::tempdir().unwrap(), url: upstream.url() };
+    kept.write(&project("triage", TRIAGE), &[1]);
+    let running = kept.start().await;
+    let client = reqwest::Client::new();
+    let start = fs::read_to_string(kept.path()).unwrap();
+    let other = "deadline = \"1s\"\n[upstream]\nkind = \"openai\"\napi_version = \"v9\"";
+    let later = start.replace("[upstream]", other)
+        + "[retry]\nmax_retries = 5\n[serve]\nthreads = 1\ndrain_time = \"1s\"\n";
+    replace(&kept.path(), &later);
+    // Told again as long as it is so.
+    for _ in 0..2 {
+        let Ok(reloaded) = running.reload().await else { panic!("it was refused") };
+        assert_eq!(
+            reloaded.needs_restart,
+            [
+                "deadline",
+                "retry.max_retries",
+                "serve.threads",
+                "upstream.api_version",
+                "upstream.kind",
+            ]
+        );
+        assert_eq!(reloaded.warnings, [""; 0]);
+        // The client speaks as it did, and is spoken to so.
+        assert_eq!(status(&running, &client, TRIAGE).await, StatusCode::OK);
+        assert_eq!(running.drain_time(), Duration::from_secs(1));
+    }
+    replace(&kept.path(), &(start + "# And a remark.\n[queue]\ndepth = 3\n"));
+    assert_eq!(running.reload().await.unwrap().needs_restart, [""; 0]);
+}
+
 /// Nothing could serve a file or a cache then, and each refusal would look like a spent quota.
 #[tokio::test]
 async fn a_quota_project_that_no_key_belongs_to_is_warned_about() {

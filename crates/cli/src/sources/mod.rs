@@ -6,6 +6,6 @@ mod state;
 
 pub(crate) use self::{
     ledger::{LedgerPlace, looking},
-    running::{Gateway, RunFile, gateways},
+    running::{Gateway, Reloaded, RunFile, gateways},
     state::{BucketEntry, Snapshot},
 };

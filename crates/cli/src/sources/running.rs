@@ -9,6 +9,7 @@ use std::{
     process,
 };
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::moment;
@@ -27,13 +28,27 @@ pub(crate) struct Gateway {
     pub(crate) config: Option<String>,
     /// Since when.
     pub(crate) started_at: String,
+    /// What came of the last SIGHUP. It stands in another file, which is not locked and can therefore be replaced.
+    #[serde(default)]
+    pub(crate) reloaded: Option<Reloaded>,
+}
+
+/// What came of reading the configuration again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reloaded {
+    /// When it began. What was written to the file before is in it.
+    pub(crate) began_at: DateTime<Utc>,
+    /// Why nothing has changed; `null`: it has.
+    pub(crate) fault: Option<String>,
+    /// The settings that have changed and hold after a restart only.
+    pub(crate) needs_restart: Vec<String>,
 }
 
 impl Gateway {
     /// This process, listening on `address`.
     pub(crate) fn here(address: String, config: Option<String>) -> Self {
         let started_at = moment::rfc3339(moment::now());
-        Self { pid: process::id(), machine: machine(), address, config, started_at }
+        Self { pid: process::id(), machine: machine(), address, config, started_at, reloaded: None }
     }
 
     /// True if its process can be reached from here by its number. In a container every gateway may be number 1.
@@ -68,12 +83,24 @@ impl RunFile {
         let held = file.persist(&path).map_err(|error| error.error)?;
         Ok(Self { path, _held: held })
     }
+
+    /// Says what came of reading the configuration again, to whoever asked for it.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub(crate) fn tell(&self, reloaded: &Reloaded) -> io::Result<()> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let mut file = tempfile::Builder::new().prefix(BEGIN).suffix(".new").tempfile_in(folder)?;
+        file.write_all(&serde_json::to_vec(reloaded)?)?;
+        file.persist(self.path.with_extension(TOLD)).map_err(|error| error.error)?;
+        Ok(())
+    }
 }
 
 impl Drop for RunFile {
     fn drop(&mut self) {
         // Whoever comes next would find it unlocked, and remove it.
-        let _ = fs::remove_file(&self.path);
+        remove(&self.path);
     }
 }
 
@@ -98,16 +125,26 @@ pub(crate) fn gateways(state: &Path) -> io::Result<Vec<Gateway>> {
         let Ok(file) = File::open(&path) else { continue };
         match file.try_lock_shared() {
             // Nobody holds it: its gateway was killed.
-            Ok(()) => drop(fs::remove_file(&path)),
-            Err(TryLockError::WouldBlock) => {
-                let gateway = fs::read(&path).ok();
-                running.extend(gateway.and_then(|json| serde_json::from_slice(&json).ok()));
-            }
+            Ok(()) => remove(&path),
+            Err(TryLockError::WouldBlock) => running.extend(read(&path)),
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }
     running.sort_by_key(|gateway: &Gateway| gateway.pid);
     Ok(running)
+}
+
+/// What the file of a gateway says, and what it said of its last reload.
+fn read(path: &Path) -> Option<Gateway> {
+    let gateway: Gateway = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    let told = fs::read(path.with_extension(TOLD)).ok();
+    Some(Gateway { reloaded: told.and_then(|json| serde_json::from_slice(&json).ok()), ..gateway })
+}
+
+/// Removes the files of a gateway.
+fn remove(path: &Path) {
+    let _ = fs::remove_file(path.with_extension(TOLD));
+    let _ = fs::remove_file(path);
 }
 
 /// The machine since its start, and the container: what a process's number is unique in.
@@ -119,6 +156,7 @@ fn machine() -> String {
 
 const BEGIN: &str = "gateway-";
 const END: &str = ".run";
+const TOLD: &str = "told";
 
 #[cfg(test)]
 mod tests {
@@ -143,9 +181,24 @@ mod tests {
     }
 
     #[test]
+    fn what_came_of_a_reload_is_seen_for_as_long_as_its_gateway() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("pool.json");
+        let held = [(); 2].map(|()| RunFile::hold(&state, &gateway()).unwrap());
+        let told = |fault| Reloaded { began_at: moment::now(), fault, needs_restart: Vec::new() };
+        let [first, last] = [Some("no tokens".to_owned()), None].map(told);
+        held[0].tell(&first).unwrap();
+        held[0].tell(&last).unwrap();
+        let seen: Vec<_> = gateways(&state).unwrap().into_iter().map(|one| one.reloaded).collect();
+        assert!(seen.contains(&Some(last)) && seen.contains(&None), "{seen:?}");
+        drop(held);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
     fn what_a_killed_gateway_left_goes_when_the_next_one_starts() {
         let folder = tempfile::tempdir().unwrap();
-        for killed in ["gateway-1.run", "gateway-2.run"] {
+        for killed in ["gateway-1.run", "gateway-2.run", "gateway-2.told"] {
             fs::write(folder.path().join(killed), "{}").unwrap();
         }
         let _held = RunFile::hold(&folder.path().join("pool.json"), &gateway()).unwrap();

@@ -237,7 +237,7 @@ fn a_reload_under_load_takes_new_projects_and_fails_no_request() {
     let newcomer = Client::new(&gateway, &second);
     assert_eq!(sim.block_on(newcomer.ask("Say hello")).status, 401, "not read yet");
     let told = place.run(&["reload", "--json"]).ends(0).json("reload");
-    assert_form("reload", &[&told]);
+    assert!(told["gateways"][0]["reloaded"]["fault"].is_null(), "{told}");
     gateway.until_it_says("read again: 2 projects");
     assert_eq!(sim.block_on(newcomer.ask("Say hello")).status, 200);
 
@@ -250,6 +250,39 @@ fn a_reload_under_load_takes_new_projects_and_fails_no_request() {
     assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
     gateway.end(Signal::TERM).ends(0);
     place.run(&["reload"]).ends(1).complains("no gateway runs");
+}
+
+#[test]
+fn a_reload_says_what_came_of_it_and_what_needs_a_restart() {
+    let sim = Sim::new(1, Limits::new());
+    let place = anywhere(Place::new()).with_sim(&sim);
+    let file = "watch = \"0s\"\n[projects.first]\n";
+    place.write("keywheel.toml", file);
+    let token = new_token(&place, &["project", "rotate", "first"]);
+    let gateway = Gateway::start(&place);
+    let start = place.read("keywheel.toml");
+    let ended = place.run(&["reload"]).ends(0).says("has read its keys and projects again");
+    assert!(!ended.stdout.contains("restart"), "nothing has changed: {}", ended.stdout);
+
+    let later = "[retry]\nmax_retries = 5\n[serve]\nthreads = 1\n[queue]\ndepth = 3\n";
+    place.write("keywheel.toml", &format!("{start}{later}"));
+    let names = "changed, and in effect after a restart only: retry.max_retries, serve.threads\n";
+    place.run(&["reload"]).ends(0).says(names);
+    let told = place.run(&["reload", "--json"]).ends(0).json("reload");
+    assert_eq!(
+        told["gateways"][0]["reloaded"]["needs_restart"],
+        serde_json::json!(["retry.max_retries", "serve.threads"])
+    );
+    assert_form("reload", &[&told]);
+    gateway.until_it_says(names.trim_end());
+
+    // What is read well here, and refused there.
+    place.write("keywheel.toml", file);
+    place.run(&["reload"]).ends(1).complains("goes on as before: the new file asks for no tokens");
+    let told = place.run(&["reload", "--json"]).ends(1).json("reload");
+    assert!(told["gateways"][0]["reloaded"]["fault"].is_string(), "{told}");
+    assert_eq!(sim.block_on(Client::new(&gateway, &token).ask("Say hello")).status, 200);
+    gateway.end(Signal::TERM).ends(0);
 }
 
 /// By its own watching, without a reload.

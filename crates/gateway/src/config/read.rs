@@ -17,6 +17,7 @@ use keywheel::{
 
 use super::{
     Config, Settings,
+    at_start::AtStart,
     environment::Surroundings,
     project::{Read, fixed_charges, projects},
     sections::{
@@ -80,7 +81,7 @@ fn read(
     let auth = at.choice("auth", &[("tokens", true), ("off", false)]);
     let hosts = at.texts("hosts", "host names", host).unwrap_or_default();
     let watch = at.text("watch", DURATION, any_time).unwrap_or(Duration::from_secs(5));
-    let (upstream, api_version) = upstream(file, at);
+    let upstream = upstream(file, at);
     let allowance = at.table("allowance").map(allowance).unwrap_or_default();
     let degraded = at.table("degraded").and_then(degraded);
     let queue = at.table("queue").map(queue).unwrap_or_default();
@@ -123,27 +124,24 @@ fn read(
     let EmbeddedClient { builder, keys, .. } = file.client(at);
     let mut warnings: Vec<_> = ledger.rules.overcommitments().iter().map(warning).collect();
     warnings.extend(ledger.rules.accounts.keys().filter_map(|name| small(&ledger.rules, name)));
-    Config {
-        settings: Settings {
-            file: None,
-            listen,
-            upstream,
-            api_version,
-            projects: Projects::new(found.into_iter().map(|read| read.project)),
-            access,
-            degraded,
-            queue,
-            cors,
-            quota_project,
-            fixed_charges: charges,
-            limits,
-            watch: Some(watch).filter(|watch| !watch.is_zero()),
-        },
-        client: builder,
-        keys,
-        ledger,
-        warnings,
-    }
+    let settings = Settings {
+        file: None,
+        listen,
+        upstream: upstream.dialect,
+        api_version: upstream.version.clone(),
+        projects: Projects::new(found.into_iter().map(|read| read.project)),
+        access,
+        degraded,
+        queue,
+        cors,
+        quota_project,
+        fixed_charges: charges,
+        limits,
+        watch: Some(watch).filter(|watch| !watch.is_zero()),
+    };
+    let text = at.faults().text();
+    let at_start = AtStart::of(text, &settings, &upstream, builder.state_path(), &ledger);
+    Config { settings, client: builder, keys, ledger, warnings, at_start }
 }
 
 /// What is told of a project whose budget has no room for one request that does not bound its answer.

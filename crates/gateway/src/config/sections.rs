@@ -17,27 +17,40 @@ use keywheel::{
 use super::{Cors, Limits, Queue};
 use crate::route::Dialect;
 
+/// Where requests go unless it is said otherwise.
+const GOOGLE: &str = "https://generativelanguage.googleapis.com";
+
 /// What a degraded answer says in braces.
 const MOMENT: &str = "next_available_at";
 
-/// `[upstream]`, of which the client reads all: what is spoken there, and the version of paths that name none.
-pub(super) fn upstream(file: &ConfigFile, at: &Section<'_>) -> (Dialect, String) {
+/// Where requests go, for the gateway's own use.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    /// What is spoken there.
+    pub(super) dialect: Dialect,
+    /// The version of paths that name none.
+    pub(super) version: String,
+    pub(super) base_url: String,
+}
+
+/// `[upstream]`, of which the client reads all.
+pub(super) fn upstream(file: &ConfigFile, at: &Section<'_>) -> Upstream {
     let said = |name| at.peek_text("upstream", name).map(|text| text.trim().to_owned());
     let of_environment = || {
         let variables = ["GEMINI_BASE_URL", "GOOGLE_GEMINI_BASE_URL"];
         variables.into_iter().find_map(|name| file.variable(name))
     };
+    let base_url = said("base_url").or_else(of_environment).unwrap_or_else(|| GOOGLE.to_owned());
     let in_base = || {
-        let base = said("base_url").or_else(of_environment)?;
-        let last = base.trim_end_matches('/').rsplit('/').next()?.to_owned();
-        ["v1", "v1beta", "v1alpha"].contains(&&*last).then_some(last)
+        let last = base_url.trim_end_matches('/').rsplit('/').next()?;
+        ["v1", "v1beta", "v1alpha"].contains(&last).then(|| last.to_owned())
     };
     let dialect = match said("kind").as_deref() {
         Some("openai") => Dialect::OpenAi,
         _ => Dialect::Native,
     };
-    let version = said("api_version").or_else(in_base);
-    (dialect, version.unwrap_or_else(|| "v1beta".to_owned()))
+    let version = said("api_version").or_else(in_base).unwrap_or_else(|| "v1beta".to_owned());
+    Upstream { dialect, version, base_url }
 }
 
 /// `[allowance]`: the caps of all projects together.

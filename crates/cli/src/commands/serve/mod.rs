@@ -47,17 +47,17 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<Exit, Fault> 
     let mut signals = Signals::listen()?;
     let about = greeting::About::of(&config);
     let state = config.client.state_path();
-    let drain = config.settings.limits.drain_time;
     let file = settings.file().map(|file| file.display().to_string());
     let running = Server::start(config).await.map_err(greeting::not_started)?;
     let address = running.address();
     say(about.text(address, demo.is_some()));
     let gateway = Gateway::here(address.to_string(), file);
     let held = state.filter(|_| demo.is_none()).map(|state| RunFile::hold(&state, &gateway));
-    if let Some(Err(error)) = &held {
+    let held = held.transpose().unwrap_or_else(|error| {
         say(format!("warning: `keywheel reload` will not find this gateway: {error}"));
-    }
-    signals.obey(&running, drain, demo.is_none()).await;
-    drop((held, demo));
+        None
+    });
+    signals.obey(&running, held, demo.is_none()).await;
+    drop(demo);
     Ok(Exit::Fine)
 }

@@ -1,13 +1,14 @@
 //! What signals do: SIGTERM and SIGINT stop, a second one at once; SIGHUP reads keys and projects again.
 
-use std::time::Duration;
-
 use keywheel_gateway::Running;
 
-use crate::{fault::Fault, output::say};
+use crate::{fault::Fault, output::say, sources::RunFile};
 
 #[cfg(unix)]
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use {
+    crate::{moment, sources::Reloaded},
+    tokio::signal::unix::{Signal, SignalKind, signal},
+};
 
 /// The signals that are listened to.
 #[cfg(unix)]
@@ -31,18 +32,23 @@ impl Signals {
         })
     }
 
-    /// Does what they say, until the gateway has stopped. A demo has nothing to read again.
-    pub(super) async fn obey(&mut self, running: &Running, drain: Duration, reloads: bool) {
+    /// Does what they say, until the gateway has stopped; until then it has its file. A demo has nothing to read again.
+    pub(super) async fn obey(&mut self, running: &Running, held: Option<RunFile>, reloads: bool) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => break,
                 _ = self.interrupt.recv() => break,
-                _ = self.hang_up.recv(), if reloads => reload(running).await,
+                _ = self.hang_up.recv(), if reloads => {
+                    let reloaded = reload(running).await;
+                    if let Some(Err(error)) = held.as_ref().map(|held| held.tell(&reloaded)) {
+                        say(format!("warning: `keywheel reload` cannot be answered: {error}"));
+                    }
+                }
             }
         }
         say("stopping: requests under way are let to their end; once more ends them");
         tokio::select! {
-            () = running.stop(drain) => say("stopped"),
+            () = running.stop(running.drain_time()) => say("stopped"),
             _ = self.terminate.recv() => say("stopped at once; the ledger's sweep ends what was open"),
             _ = self.interrupt.recv() => say("stopped at once; the ledger's sweep ends what was open"),
         }
@@ -50,10 +56,12 @@ impl Signals {
 }
 
 #[cfg(unix)]
-async fn reload(running: &Running) {
+async fn reload(running: &Running) -> Reloaded {
+    let began_at = moment::now();
     match running.reload().await {
         Ok(reloaded) => {
             let keys = &reloaded.keys;
+            // What it warns of is in the log already.
             say(format!(
                 "read again: {} projects; {} new keys, {} gone, {} as before",
                 reloaded.projects,
@@ -61,9 +69,12 @@ async fn reload(running: &Running) {
                 keys.removed.len(),
                 keys.kept
             ));
-            reloaded.warnings.iter().for_each(|warning| say(format!("warning: {warning}")));
+            Reloaded { began_at, fault: None, needs_restart: reloaded.needs_restart }
         }
-        Err(error) => say(format!("nothing has changed: {error}")),
+        Err(error) => {
+            say(format!("nothing has changed: {error}"));
+            Reloaded { began_at, fault: Some(error.to_string()), needs_restart: Vec::new() }
+        }
     }
 }
 
@@ -77,12 +88,11 @@ impl Signals {
         Ok(Self)
     }
 
-    pub(super) async fn obey(&mut self, running: &Running, drain: Duration, reloads: bool) {
-        let _ = reloads;
+    pub(super) async fn obey(&mut self, running: &Running, _held: Option<RunFile>, _reloads: bool) {
         let _ = tokio::signal::ctrl_c().await;
         say("stopping: requests under way are let to their end; once more ends them");
         tokio::select! {
-            () = running.stop(drain) => say("stopped"),
+            () = running.stop(running.drain_time()) => say("stopped"),
             _ = tokio::signal::ctrl_c() => say("stopped at once; the ledger's sweep ends what was open"),
         }
     }

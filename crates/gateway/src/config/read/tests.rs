@@ -136,6 +136,7 @@ fn the_defaults_that_the_example_shows_are_the_defaults() {
     // Said or not, it is the same place.
     let google = "[upstream]\nbase_url = \"https://generativelanguage.googleapis.com\"\n\
          api_version = \"v1beta\"\n[ledger]\nstorage = \"create\"\nsweep_after_seconds = 900\nkeep_days = 90\n";
+    assert_eq!(read(&defaults).at_start, read("").at_start);
     assert_eq!(shown(read(&defaults)), shown(read(google)));
 
     let project = "[projects.a]\npriority = 0\nallow_paid = false\n";
