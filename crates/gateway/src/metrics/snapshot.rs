@@ -1,6 +1,8 @@
 //! What the pool and the ledger say of themselves at the moment they are asked.
 
-use keywheel::{Counters, PoolStatus, ledger::AccountId};
+use std::cmp::Reverse;
+
+use keywheel::{Counters, ModelCounters, PoolStatus, ledger::AccountId};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -12,6 +14,13 @@ use crate::health::Keys;
 
 /// The most projects whose budgets are told; a scrape is no report.
 pub(crate) const MOST_PROJECTS: usize = 100;
+
+/// The most models whose tokens are told by name. An upstream may answer whatever name it is asked for, and the names are
+/// the clients'.
+const MOST_MODELS: usize = 100;
+
+/// What the tokens of all further models are told under.
+const OTHER: &str = "other";
 
 /// What is known at one moment.
 #[derive(Debug, Default)]
@@ -96,10 +105,19 @@ impl Snapshot {
         }
         registry.register("upstream_refused", "Requests that the provider refused", refused);
         let tokens = Family::<ByModel, Counter>::default();
-        // Nobody can fill the page with names that no model has.
-        for (model, of_it) in counters.models.iter().filter(|(_, of_it)| of_it.served > 0) {
+        // Nobody can fill the page with names that no model has, nor with those that an upstream takes for one.
+        let answered = counters.models.iter().filter(|(_, of_it)| of_it.served > 0);
+        let mut answered: Vec<_> = answered.map(|(model, of_it)| (&**model, of_it)).collect();
+        if answered.len() > MOST_MODELS {
+            let used =
+                |of_it: &ModelCounters| of_it.input_tokens.saturating_add(of_it.output_tokens);
+            answered.sort_by_key(|(_, of_it)| Reverse(used(of_it)));
+        }
+        for (place, (model, of_it)) in answered.into_iter().enumerate() {
+            let model = if place < MOST_MODELS { model } else { OTHER };
             for (kind, value) in [("input", of_it.input_tokens), ("output", of_it.output_tokens)] {
-                tokens.get_or_create(&ByModel { model: model.clone(), kind }).inc_by(value);
+                let model = model.to_owned();
+                tokens.get_or_create(&ByModel { model, kind }).inc_by(value);
             }
         }
         registry.register("tokens", "Tokens by model", tokens);
@@ -128,24 +146,37 @@ fn set(gauge: &Gauge, value: u64) {
 
 #[cfg(test)]
 mod tests {
-    use keywheel::ModelCounters;
-
     use super::*;
+
+    fn snapshot(models: impl IntoIterator<Item = (String, u64, u64)>) -> String {
+        let mut snapshot = Snapshot::default();
+        for (name, served, input_tokens) in models {
+            let mut counters = ModelCounters::default();
+            (counters.served, counters.input_tokens) = (served, input_tokens);
+            snapshot.counters.models.insert(name, counters);
+        }
+        super::super::Metrics::new().text(&snapshot)
+    }
 
     #[test]
     fn models_that_never_answered_are_not_named() {
-        let mut snapshot = Snapshot::default();
-        let mut model = |name: &str, served, input_tokens| {
-            let mut counters = ModelCounters::default();
-            (counters.served, counters.input_tokens) = (served, input_tokens);
-            snapshot.counters.models.insert(name.to_owned(), counters);
-        };
-        model("gemini-3.6-flash", 1, 8);
-        model("made-up", 0, 0);
-        let text = super::super::Metrics::new().text(&snapshot);
+        let text = snapshot([("gemini-3.6-flash".into(), 1, 8), ("made-up".into(), 0, 0)]);
         assert!(
             text.contains("keywheel_tokens_total{model=\"gemini-3.6-flash\",kind=\"input\"} 8")
         );
         assert!(!text.contains("made-up"), "{text}");
+    }
+    /// An upstream that takes any name for the model that it has.
+    #[test]
+    fn of_a_thousand_models_the_most_used_are_named_and_the_rest_is_one_number() {
+        let names = (1..=1_000).map(|number| (format!("m{number:04}"), 1, number));
+        let text = snapshot(names);
+        let input: Vec<_> =
+            text.lines().filter(|line| line.contains(r#",kind="input"}"#)).collect();
+        assert_eq!(input.len(), MOST_MODELS + 1, "{text}");
+        let says = |line: &str| assert!(input.contains(&line), "{line} is not in\n{text}");
+        says(r#"keywheel_tokens_total{model="m1000",kind="input"} 1000"#);
+        says(r#"keywheel_tokens_total{model="m0901",kind="input"} 901"#);
+        says(&format!(r#"keywheel_tokens_total{{model="other",kind="input"}} {}"#, 900 * 901 / 2));
     }
 }

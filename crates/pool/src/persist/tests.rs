@@ -498,6 +498,29 @@ fn models_that_somebody_made_up_do_not_fill_the_file() {
 }
 
 #[test]
+fn models_that_somebody_made_up_and_the_provider_refused_do_not_fill_it_either() {
+    let refused = |requests, until: &str| {
+        let counts = Counts { requests, ..Counts::default() };
+        let mut day = DayEntry { date: "2026-11-30".parse().unwrap(), ..DayEntry::default() };
+        day.by.entry("writer").add(&counts);
+        let out = cooldown_until(At::parse(until).unwrap());
+        let cooldowns = [(Cause::UnspecifiedQuota.into(), out)].into_iter().collect();
+        BucketEntry { day: Some(Box::new(day)), cooldowns, ..BucketEntry::default() }
+    };
+    let mut file = StateFile::default();
+    let real = BucketKey::new("mine", "gemini-3.6-flash");
+    file.buckets.insert(real.clone(), refused(3, "2026-11-30T08:00:00Z"));
+    for number in 0..1_200 {
+        let made_up = BucketKey::new("mine", &format!("made-up-{number}"));
+        file.buckets.insert(made_up, refused(1, "2026-12-01T08:00:00Z"));
+    }
+    let now_ms = At::parse("2026-11-30T07:12:03Z").unwrap().ms();
+    tidy::prune(&mut file, &BTreeSet::new(), now_ms);
+    assert_eq!(file.buckets.len(), 256);
+    assert!(file.buckets.contains_key(&real), "it was used more than they");
+}
+
+#[test]
 fn available_at_of_a_key_is_the_soonest_over_its_buckets() {
     let at = |text: &str| At::parse(text).unwrap();
     let now_ms = at("2026-11-30T07:12:03Z").ms();

@@ -23,7 +23,8 @@ const MINUTE_KEPT_MS: i64 = 90_000;
 const COOLDOWN_KEPT_MS: i64 = 2 * DAY_MS;
 /// How long keys that nobody has, and buckets that nobody uses, are kept.
 const KEPT_MS: i64 = 30 * DAY_MS;
-/// How many models are kept of which nothing is known but how often they were asked for: whoever asks can make names up.
+/// How many models are kept of which nothing is known but how often they were asked for, and as many of which more is
+/// known: whoever asks can make names up, and an upstream may refuse whatever it is asked for.
 const MOST_MODELS: usize = 256;
 
 /// The latest days that can have begun by any clock that may be right.
@@ -229,7 +230,7 @@ fn bound_quarantine(quarantine: Option<&mut Quarantine>, latest: At, now_ms: i64
     quarantine.next_check_at = quarantine.next_check_at.map(|at| at.min(latest_check));
 }
 
-/// Of the models of which only counts are known, keeps those that were used last and most.
+/// Of the models of which only counts are known, keeps those that were used last and most; and as many of the others.
 fn prune_models(file: &mut StateFile) {
     // There are no more models than buckets.
     if file.buckets.len() <= MOST_MODELS {
@@ -239,15 +240,18 @@ fn prune_models(file: &mut StateFile) {
     for (key, bucket) in &file.buckets {
         models.entry(key.model()).or_default().add(bucket);
     }
-    let plain = models.into_iter().filter(|(_, worth)| !worth.has_news);
-    let mut plain: Vec<_> = plain.map(|(model, it)| (it.date, it.requests, model)).collect();
-    if plain.len() <= MOST_MODELS {
-        return;
+    let (known, plain): (Vec<_>, Vec<_>) =
+        models.into_iter().partition(|(_, worth)| worth.has_news);
+    let mut dropped: HashSet<Box<str>> = HashSet::new();
+    for group in [known, plain] {
+        let mut group: Vec<_> =
+            group.into_iter().map(|(model, it)| (it.date, it.requests, model)).collect();
+        group.sort_unstable_by(|a, b| b.cmp(a));
+        dropped.extend(group.into_iter().skip(MOST_MODELS).map(|(.., model)| model.into()));
     }
-    plain.sort_unstable_by(|a, b| b.cmp(a));
-    let dropped: HashSet<Box<str>> =
-        plain.split_off(MOST_MODELS).into_iter().map(|(.., model)| model.into()).collect();
-    file.buckets.retain(|key, _| !dropped.contains(key.model()));
+    if !dropped.is_empty() {
+        file.buckets.retain(|key, _| !dropped.contains(key.model()));
+    }
 }
 
 /// What would be lost with a model.

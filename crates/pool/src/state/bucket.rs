@@ -266,12 +266,13 @@ impl Bucket {
         }
     }
 
-    /// True if nothing is known of it but counts.
-    pub(crate) fn is_plain(&self) -> bool {
+    /// True if nothing is known of it but counts, and troubles that are over.
+    pub(crate) fn is_plain(&self, now_ms: i64) -> bool {
         let was_cleared = self.generation > 0 || self.clears > 0;
         let is_idle = self.in_flight == 0 && !self.dirty;
-        let knows = !self.cooldowns.is_empty() || self.learned.iter().next().is_some();
-        is_idle && !was_cleared && !knows && self.rare.is_none() && self.trouble.is_none()
+        let is_out = self.cooldowns.iter().any(|known| known.is_active(now_ms));
+        let knows = is_out || self.learned.iter().next().is_some();
+        is_idle && !was_cleared && !knows && self.rare.is_none()
     }
 
     /// It could not serve when last looked at.

@@ -109,7 +109,7 @@ impl State {
             // Whoever holds one is about to use it.
             self.models.retain(|_, model| {
                 let is_free = Arc::strong_count(model) == 1;
-                !(is_free && model.try_lock().is_some_and(|model| model.is_forgettable()))
+                !(is_free && model.try_lock().is_some_and(|model| model.is_forgettable(now_ms)))
             });
         }
         let entry = self.models.entry(Arc::clone(name));
@@ -223,7 +223,9 @@ impl NameHasher {
 
 #[cfg(test)]
 mod tests {
-    use keywheel_core::{ApiKey, Usage};
+    use std::time::Duration;
+
+    use keywheel_core::{ApiKey, ManualClock, Usage};
 
     use super::*;
     use crate::{Ask, KeySpec, MemoryState, Pool, StateLocation};
@@ -251,5 +253,25 @@ mod tests {
         assert!(state.known_model("gemini-3.6-flash").is_some(), "it has answered");
         assert!(state.known_model("held").is_some(), "somebody uses it");
         drop(held);
+    }
+    /// An upstream that has no time to look for the model says 429, whatever the name.
+    #[tokio::test]
+    async fn names_that_were_refused_fill_the_memory_no_longer_than_they_are_out() {
+        let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1").unwrap(), "KEY_1");
+        let clock = ManualClock::at("2026-11-30T12:00:00Z".parse().unwrap());
+        let state = StateLocation::Memory(MemoryState::new());
+        let pool = Pool::builder().keys([key]).state(state).clock(Arc::new(clock.clone()));
+        let pool = pool.build().unwrap();
+        for hundred in 0..30 {
+            for number in 0..100 {
+                let name = format!("made-up-{hundred}-{number}");
+                // Told, and not waited for.
+                drop(pool.mark_rate_limited("KEY_1", &name, Some(Duration::from_secs(40))));
+            }
+            pool.flush().await.unwrap();
+            clock.advance(Duration::from_secs(60));
+        }
+        let models = pool.core.state.models.len();
+        assert!(models <= MOST_MODELS + 100, "{models}");
     }
 }

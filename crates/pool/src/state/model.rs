@@ -201,9 +201,10 @@ impl Model {
     }
 
     /// True if nothing would be lost with it but how often it was asked for in vain.
-    pub(crate) fn is_forgettable(&self) -> bool {
+    pub(crate) fn is_forgettable(&self, now_ms: i64) -> bool {
         let is_at_rest = self.line.is_empty() && self.dirty.is_empty() && self.told.is_empty();
-        !self.has_served && is_at_rest && self.buckets.iter().all(Bucket::is_plain)
+        let is_plain = |bucket: &Bucket| bucket.is_plain(now_ms);
+        !self.has_served && is_at_rest && self.buckets.iter().all(is_plain)
     }
 
     /// When the clock was last looked at.
