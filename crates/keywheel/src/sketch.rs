@@ -7,6 +7,7 @@
 //! |---|---|
 //! | how JSON is read from pieces | `lexer.rs` |
 //! | what a value means by its place, in each API | `place.rs` |
+//! | and by its kind | `value.rs` |
 //! | how it is walked through | `walk.rs` |
 //! | what a part, a tool, a text weighs | `frame.rs`, `feed.rs` |
 
@@ -14,6 +15,7 @@ mod feed;
 mod frame;
 mod lexer;
 mod place;
+mod value;
 mod walk;
 
 use std::{

@@ -6,10 +6,10 @@ use keywheel_provider::api::file_name;
 
 use super::{
     Config, Shape, Sketch,
-    feed::Feed,
     frame::{Blob, Frame},
     lexer::{Lexer, NotJson, Token},
     place::Place,
+    value::{Kind, Sink},
 };
 use crate::charging::READERS;
 
@@ -62,26 +62,6 @@ struct Limits {
 struct Open {
     place: Place,
     is_array: bool,
-}
-
-/// What becomes of a string or atom.
-#[derive(Debug)]
-enum Sink {
-    /// It counts as it came.
-    Raw,
-    /// It means this.
-    Word(Place),
-    /// The same of one that does not count as it came.
-    Length(Place),
-    Text(Place, Feed),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Object,
-    Array,
-    String,
-    Atom,
 }
 
 impl Walk {
@@ -238,7 +218,15 @@ impl Walk {
         if matches!(place, Place::Background | Place::Agent) {
             self.out.background |= kind != Kind::Atom;
         }
-        let (place, is_weighed) = self.meaning(place, kind);
+        match (kind, place) {
+            // One text, in parts or in tokens.
+            (Kind::Object, Place::Inputs | Place::Input) | (Kind::Array, Place::Input) => {
+                self.count_text();
+            }
+            _ => {}
+        }
+        let within = !self.frames.is_empty();
+        let (place, is_weighed) = kind.at(place, self.shape, within);
         if is_weighed {
             self.frames.push(Frame::new(self.open.len()));
         }
@@ -258,75 +246,8 @@ impl Walk {
                 }
                 self.open.push(Open { place, is_array: false });
             }
-            Kind::Array => {
-                if place == Place::Input {
-                    self.count_text();
-                }
-                self.open.push(Open { place, is_array: true });
-            }
-            Kind::String | Kind::Atom => self.begin_word(sink(place, kind), at),
-        }
-    }
-
-    /// What a value of this kind means at `place`, and whether it is weighed by itself.
-    ///
-    /// What has another form than the API knows is weighed as it came, if it stands where something is read.
-    fn meaning(&mut self, place: Place, kind: Kind) -> (Place, bool) {
-        let otherwise = if self.frames.is_empty() { Place::Ignored } else { Place::Within };
-        match (kind, place) {
-            (Kind::Object, Place::Root) => (Place::Root, self.shape == Shape::Other),
-            (_, Place::Root | Place::Inner) if kind != Kind::Object => (Place::Within, true),
-            (_, Place::Counted) => (Place::Within, true),
-
-            (Kind::Object, Place::Turns | Place::Turn) => (Place::Turn, false),
-            (Kind::Object, Place::Messages | Place::Message) => (Place::Message, false),
-            (Kind::Object, Place::Batch | Place::BatchItem) => (Place::BatchItem, false),
-            (Kind::Object, Place::Parts | Place::Part) => (Place::Part, true),
-            (Kind::Object, Place::Tools | Place::Tool) => (Place::Tool, true),
-            (Kind::Object, Place::Inputs | Place::Input) => {
-                self.count_text();
-                (Place::Within, true)
-            }
-            (
-                Kind::Object,
-                Place::Inner
-                | Place::Config
-                | Place::Extra
-                | Place::Blob
-                | Place::File
-                | Place::DataUrl
-                | Place::Within
-                | Place::Ignored,
-            ) => (place, false),
-
-            (
-                Kind::Array,
-                Place::Turns
-                | Place::Messages
-                | Place::Batch
-                | Place::Parts
-                | Place::Tools
-                | Place::Inputs
-                | Place::Input,
-            ) => (place, false),
-            (
-                Kind::Array,
-                Place::Turn | Place::Message | Place::BatchItem | Place::Part | Place::Tool,
-            ) => (Place::Within, true),
-
-            (
-                Kind::String,
-                Place::Turns
-                | Place::Turn
-                | Place::Messages
-                | Place::Message
-                | Place::Batch
-                | Place::BatchItem
-                | Place::Tools,
-            )
-            | (Kind::String | Kind::Atom, Place::Part | Place::Tool) => (Place::Within, true),
-            (Kind::String | Kind::Atom, _) => (place, false),
-            (Kind::Object | Kind::Array, _) => (otherwise, false),
+            Kind::Array => self.open.push(Open { place, is_array: true }),
+            Kind::String | Kind::Atom => self.begin_word(kind.sink(place), at),
         }
     }
 
@@ -505,41 +426,6 @@ impl Walk {
 
     const fn add(&mut self, tokens: u64) {
         self.out.input_tokens = self.out.input_tokens.saturating_add(tokens);
-    }
-}
-
-/// What becomes of a string or atom that means `place`.
-fn sink(place: Place, kind: Kind) -> Sink {
-    let text = |place| Sink::Text(place, Feed::default());
-    match place {
-        Place::Text | Place::Parts | Place::Inputs | Place::Input if kind == Kind::String => {
-            text(place)
-        }
-        Place::Data | Place::DataUrl if kind == Kind::String => Sink::Length(place),
-        Place::Mime
-        | Place::Uri
-        | Place::ToolType
-        | Place::Model
-        | Place::Agent
-        | Place::Cached
-        | Place::Before
-            if kind == Kind::String =>
-        {
-            Sink::Word(place)
-        }
-        Place::MaxOutput | Place::Candidates => Sink::Word(place),
-        Place::Stream
-        | Place::Background
-        | Place::Agent
-        | Place::Config
-        | Place::Inputs
-        | Place::Input
-        | Place::InputTokens
-            if kind == Kind::Atom =>
-        {
-            Sink::Word(place)
-        }
-        _ => Sink::Raw,
     }
 }
 
