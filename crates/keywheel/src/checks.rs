@@ -13,7 +13,7 @@ use keywheel_pool::{CheckResult, KeySpec};
 use keywheel_provider::classify::{Asked, Dialect, Kind, Reply, Verdict, classify};
 use tokio::{runtime::Handle, task::AbortHandle};
 
-use crate::{Gemini, gemini::Inner, time::from_now_ms};
+use crate::{Gemini, gemini::Inner, time::rest};
 
 /// How many keys are asked about at once. More from one address looks like an attack.
 const AT_ONCE: usize = 4;
@@ -142,15 +142,7 @@ async fn run(inner: Weak<Inner>, clock: Arc<dyn Clock>) {
     while let Some(inner) = inner.upgrade() {
         run_due(&inner).await;
         drop(inner);
-        pause(&*clock).await;
-    }
-}
-
-/// Not by steps of a second as calls do: a check that comes an hour late does no harm, waking every second does.
-async fn pause(clock: &dyn Clock) {
-    match clock.manual_sleep(from_now_ms(clock, INTERVAL)) {
-        Some(sleep) => sleep.await,
-        None => tokio::time::sleep(INTERVAL).await,
+        rest(&*clock, INTERVAL).await;
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     blocking::blocking,
     config::{self, Environment},
     gemini::Inner,
-    time::from_now_ms,
+    time::rest,
 };
 
 impl Gemini {
@@ -159,10 +159,7 @@ impl Drop for Watch {
 async fn watch(inner: Weak<Inner>, clock: Arc<dyn Clock>, interval: Duration) {
     let mut said = String::new();
     loop {
-        match clock.manual_sleep(from_now_ms(&*clock, interval)) {
-            Some(sleep) => sleep.await,
-            None => tokio::time::sleep(interval).await,
-        }
+        rest(&*clock, interval).await;
         let Some(inner) = inner.upgrade() else { return };
         look(&inner, &mut said).await;
     }

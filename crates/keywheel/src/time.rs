@@ -11,6 +11,15 @@ pub(crate) async fn sleep(clock: &dyn Clock, pause: Duration) {
     sleep_until(clock, from_now_ms(clock, pause)).await;
 }
 
+/// Sleeps for `pause` on `clock` at one go, not by steps of a second: for what does no harm if it comes late, as waking
+/// every second would.
+pub(crate) async fn rest(clock: &dyn Clock, pause: Duration) {
+    match clock.manual_sleep(from_now_ms(clock, pause)) {
+        Some(sleep) => sleep.await,
+        None => tokio::time::sleep(pause).await,
+    }
+}
+
 /// `future`'s output, or `None` once `clock` reads `deadline_ms`. Without a deadline it just waits.
 pub(crate) async fn until<F: Future>(
     clock: &dyn Clock,
