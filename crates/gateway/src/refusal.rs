@@ -207,7 +207,7 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     /// When it may be otherwise, if that is known.
     pub(crate) reset_at: Option<DateTime<Utc>>,
-    /// The pause to be told where no moment is known.
+    /// The pause to be told where no moment is known, or where it may be otherwise before that moment.
     pub(crate) retry_after: Option<Duration>,
     /// Whether trying again, soon and unchanged, is of any use. `None` leaves it to the client.
     pub(crate) should_retry: Option<bool>,
@@ -312,7 +312,7 @@ impl Refusal {
     /// The pause until it may be otherwise: whole seconds, rounded up, at least 1.
     fn wait_seconds(&self, now: DateTime<Utc>) -> Option<u64> {
         let from_reset = self.reset_at.map(|moment| (moment - now).to_std().unwrap_or_default());
-        let pause = from_reset.or(self.retry_after)?;
+        let pause = [from_reset, self.retry_after].into_iter().flatten().min()?;
         Some((pause.as_secs() + u64::from(pause.subsec_nanos() > 0)).max(1))
     }
 }

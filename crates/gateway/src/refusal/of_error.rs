@@ -20,6 +20,10 @@ use crate::headers;
 /// A pause that a client's own retries may well span.
 const SOON: Duration = Duration::from_secs(60);
 
+/// What is told where requests under way hold the room: about as long as they go on, and as one of those who wait in
+/// line may wait.
+const OTHERS_SETTLE: Duration = Duration::from_secs(30);
+
 /// What is told where nobody knows how long it takes and a moment is likely.
 const A_MOMENT: Duration = Duration::from_secs(5);
 
@@ -95,7 +99,8 @@ impl Refusal {
     /// For a limit of the ledger's in which there is no room.
     ///
     /// It was waited for already, so that nobody is told to try again at once: the room that a client's retries would
-    /// find is the room that others wait for.
+    /// find is the room that others wait for. Where requests under way hold it, though, they give most of it back when
+    /// they end, and whoever comes back by himself need not stay away until tomorrow.
     #[must_use]
     pub(crate) fn denied(denied: &Denied, project: &str) -> Self {
         let (scope, whose) = match &denied.scope {
@@ -108,11 +113,16 @@ impl Refusal {
             refusal.denied = Some(Box::new(denied.clone()));
             return refusal;
         }
-        let refusal = Self::new(Reason::OverBudget, told).scope(scope).should_retry(false);
+        let refused =
+            |told: String| Self::new(Reason::OverBudget, told).scope(scope).should_retry(false);
+        if denied.may_fit_once_others_settle() {
+            return refused(told + "; what is reserved may be given back any moment")
+                .reset_at(denied.retry_at)
+                .retry_after(OTHERS_SETTLE);
+        }
         match denied.retry_at {
-            Some(moment) => refusal.reset_at(Some(moment)),
-            None if denied.may_fit_once_others_settle() => refusal.retry_after(SOON),
-            None => refusal.retry_after(A_WHILE),
+            Some(moment) => refused(told).reset_at(Some(moment)),
+            None => refused(told).retry_after(A_WHILE),
         }
     }
 

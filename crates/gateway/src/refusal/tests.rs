@@ -59,12 +59,12 @@ fn of(error: &Error) -> Refusal {
 
 #[test]
 fn a_spent_budget_is_429_with_its_reset_in_googles_form() {
-    let refusal = of(&denied(triage(), 1_000, 100, Some("2026-12-01T08:00:00.5Z")));
+    let refusal = of(&denied(triage(), 1_000, 101, Some("2026-12-01T08:00:00.5Z")));
     let response = answered(&refusal, Dialect::Native);
     assert_eq!(response.status(), 429);
     assert_eq!(header_of(&response, "retry-after"), Some("72001"), "rounded up");
     assert_eq!(header_of(&response, "x-should-retry"), Some("false"));
-    let message = "100 tokens do not fit into project triage's 1000 tokens a day: 900 are spent and 50 reserved; \
+    let message = "101 tokens do not fit into project triage's 1000 tokens a day: 900 are spent and 50 reserved; \
          it begins anew at 2026-12-01T08:00:00Z";
     let wanted = json!({ "error": {
         "code": 429,
@@ -82,10 +82,10 @@ fn a_spent_budget_is_429_with_its_reset_in_googles_form() {
 
 #[test]
 fn a_spent_budget_is_429_with_its_reset_in_openais_form() {
-    let refusal = of(&denied(Scope::Whole, 1_000, 100, Some("2026-12-01T08:00:00Z")));
+    let refusal = of(&denied(Scope::Whole, 1_000, 101, Some("2026-12-01T08:00:00Z")));
     let response = answered(&refusal, Dialect::OpenAi);
     assert_eq!(header_of(&response, "retry-after"), Some("72000"));
-    let message = "100 tokens do not fit into the whole allowance's 1000 tokens a day: 900 are spent and 50 \
+    let message = "101 tokens do not fit into the whole allowance's 1000 tokens a day: 900 are spent and 50 \
          reserved; it begins anew at 2026-12-01T08:00:00Z";
     let wanted = json!({ "error": {
         "message": message,
@@ -113,7 +113,25 @@ fn a_cap_that_never_begins_anew_still_says_when_to_ask_again() {
     let spent = of(&denied(triage(), 1_000, 101, None));
     assert_eq!(header_of(&answered(&spent, Dialect::Native), "retry-after"), Some("3600"));
     let reserved = of(&denied(triage(), 1_000, 100, None));
-    assert_eq!(header_of(&answered(&reserved, Dialect::Native), "retry-after"), Some("60"));
+    assert_eq!(header_of(&answered(&reserved, Dialect::Native), "retry-after"), Some("30"));
+}
+
+/// Most of what is reserved comes back with the answers, and nobody need wait for tomorrow for it.
+#[test]
+fn room_that_requests_under_way_hold_is_not_told_to_come_back_with_the_new_day() {
+    let held = of(&denied(triage(), 1_000, 100, Some("2026-12-01T08:00:00Z")));
+    let response = answered(&held, Dialect::Native);
+    assert_eq!(header_of(&response, "retry-after"), Some("30"));
+    // The line was its chance to be let through at once.
+    assert_eq!(header_of(&response, "x-should-retry"), Some("false"));
+    let error = &body(&response)["error"];
+    assert_eq!(error["details"][0]["metadata"]["reset_at"], "2026-12-01T08:00:00Z");
+    assert_eq!(error["details"].as_array().unwrap().len(), 1, "no RetryInfo");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.ends_with("; what is reserved may be given back any moment"), "{message}");
+    // The day may turn before.
+    let soon = of(&denied(triage(), 1_000, 100, Some("2026-11-30T12:00:07Z")));
+    assert_eq!(header_of(&answered(&soon, Dialect::Native), "retry-after"), Some("7"));
 }
 
 #[test]

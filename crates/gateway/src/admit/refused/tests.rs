@@ -76,14 +76,21 @@ async fn a_refusal_says_in_its_headers_how_full_the_limit_is_that_it_met() {
     let Reserved::Held(settled) = reserve(300).await else { panic!("there is room") };
     settled.settle(300).await.unwrap();
     let _hold = reserve(500).await;
-    let Reserved::Denied(denied) = reserve(201).await else { panic!("there is no room") };
-    let denied = Box::new(denied);
-    let error = Error::OverBudget { denied, attempts: Vec::new(), skipped: Vec::new() };
-    let refused = Refused::Ended(error);
+    let denied = async |tokens| {
+        let Reserved::Denied(denied) = reserve(tokens).await else { panic!("there is no room") };
+        let denied = Box::new(denied);
+        let error = Error::OverBudget { denied, attempts: Vec::new(), skipped: Vec::new() };
+        Refused::Ended(error)
+    };
+    let refused = denied(201).await;
     assert_eq!(
         marked(&refused)["x-keywheel-budget"],
         "scope=project, period=day, unit=tokens, cap=1000, used=800, left=200, \
          reset=\"2026-12-01T08:00:00Z\""
     );
-    assert_eq!(said(&refused), ("over_budget", "project a".into(), "43200".into(), Some(false)));
+    // What is reserved may come back; what is settled does not.
+    for (tokens, pause) in [(201, "30"), (701, "43200")] {
+        let told = ("over_budget", "project a".into(), pause.into(), Some(false));
+        assert_eq!(said(&denied(tokens).await), told);
+    }
 }
