@@ -4,7 +4,8 @@
 //! |---|---|
 //! | the gateway's own pages, and browsers that ask whether they may ask | `pages`, `cors` |
 //! | what is asked for, by whom: the head alone decides | here |
-//! | its body, taken in and looked into | `inward` |
+//! | its body, taken in | `inward` |
+//! | its body, looked into: the model, the project's settings | `looked` |
 //! | the budget, the queue, the provider | `outward` |
 //! | the answer, handed on; or one made here | `outward`, `degraded` |
 //! | a list of models, without those that the project may not use | `models` |
@@ -12,6 +13,7 @@
 
 mod degraded;
 mod inward;
+mod looked;
 mod models;
 mod outward;
 mod pages;

@@ -1,4 +1,4 @@
-//! A request's body: taken in, and looked into as far as the gateway has to know.
+//! A request's body, taken in.
 
 use http::StatusCode;
 use hyper::body::{Body as _, Incoming};

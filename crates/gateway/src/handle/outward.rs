@@ -3,24 +3,19 @@
 use std::{future::IntoFuture as _, sync::Arc, time::Duration};
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header,
-    request::Parts,
+    HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version, header, request::Parts,
 };
 use hyper::body::Incoming;
-use keywheel::{
-    raw::{Call, Relay, Relayed},
-    sketch::Sketch,
-};
+use keywheel::raw::{Call, Relayed};
 
-use super::{Asked, Form, Record, allowed, inward};
+use super::{Asked, Form, Record, inward, looked::Looked};
 use crate::{
     admit::{Asking, Refused},
     budget,
     config::Queue,
     gateway::{App, Current},
     headers, pinned,
-    project::{Project, Unbounded},
-    refusal::{Parts as Weights, Reason, Refusal},
+    refusal::{Reason, Refusal},
     respond::{AnswerBody, Flow, Handed},
     route::{self, Dialect, Kind, Route},
     stream_end::{Elements, Framing, Tail},
@@ -54,56 +49,28 @@ pub(super) async fn ask(
     body: Incoming,
     record: &mut Record,
 ) -> Result<Handing, Refusal> {
-    let limits = &now.settings.limits;
-    let most = if asked.route.is_upload { limits.upload } else { limits.body };
-    let body = inward::take(app, body, most).await?;
-    let has_body = !body.is_empty();
-    let mut headers = headers::to_upstream(&head.headers);
-    if let Some(credential) = &asked.credential {
-        headers::forget(credential.expose(), &mut headers);
-    }
-    let call = Call {
-        method: asked.route.method.clone(),
-        path: asked.route.call_path(&now.settings.api_version),
-        query: std::mem::take(&mut asked.route.query),
-        headers,
-        body,
-    };
+    let call = call(app, now, head, &mut asked, body).await?;
     record.form = form(&asked.route, &call);
-    let Asked { route, project, .. } = &asked;
+    let has_body = !call.body.is_empty();
+    let project = &asked.project;
     // Whoever has to wait for a key or for budget waits in his project's line, not in the pool's.
     let relay = app.gemini.relay(call).account(project.name.as_str()).patience(Duration::ZERO);
     let sketch = relay.sketch().await.map_err(|error| {
         tracing::error!(%error, "a body cannot be read again");
         Refusal::new(Reason::Internal, "the gateway lost the request's body").scope("gateway")
     })?;
-    let names_model = matches!(route.kind, Kind::Chat | Kind::Embeddings | Kind::Interactions);
-    // Servers that read more than JSON may find a model in it that is not seen here.
-    if names_model && has_body && !sketch.is_json {
-        let told = "the body is no JSON, so nobody can tell which model it asks";
-        return Err(Refusal::new(Reason::BadBody, told));
-    }
-    // It would be charged to no model, and no list of models would hold for it.
-    if sketch.model.is_none() && has_model_in_body(route) {
-        let told = "the body names no model";
-        return Err(Refusal::new(Reason::BadBody, told).should_retry(false));
-    }
-    let model = route.model.as_deref().or(sketch.model.as_deref()).map(bare);
-    if let Some(model) = model {
-        allowed(project, model)?;
-    }
+    let looked = Looked::of(app, &asked, &sketch, has_body)?;
     if let Some(form) = &mut record.form {
         form.is_asked_by(&sketch);
     }
     let owner = pinned::owner(app, now, &asked, &sketch);
-    let relay = set_up(app, relay, route, project, &sketch, model)?;
-    let mut relay = match &owner {
-        Some(owner) => relay.owner(owner.as_str()),
-        None => relay,
-    };
+    let mut relay = looked.set_up(relay)?;
+    if let Some(owner) = &owner {
+        relay = relay.owner(owner.as_str());
+    }
     record.is_called(relay.request_id().map(str::to_owned));
     let queue = within_patience(now.settings.queue, &head.headers);
-    let asking = Asking { project, model: model.unwrap_or_default(), queue };
+    let asking = Asking { project, model: looked.model.unwrap_or_default(), queue };
     let passed = app
         .gate
         .pass(asking, |sent| relay.clone().on_sent(move || sent.tell()).into_future())
@@ -114,15 +81,39 @@ pub(super) async fn ask(
             record.tried(error.attempts());
         }
         refused.mark(&mut record.limits, now);
-        let refusal = refused.refusal(project.name.as_str(), now);
-        let refusal = match parts(app, route, project, &sketch, model) {
-            Some(parts) => refusal.with_parts(parts, route.dialect),
-            None => refusal,
-        };
+        let refusal = looked.with_parts(refused.refusal(project.name.as_str(), now));
         pinned::explained(refusal, owner.as_deref())
     })?;
     record.holds(pass);
     Ok(Handing { asked, relayed })
+}
+
+/// What the provider is to be sent, with the body taken in.
+///
+/// # Errors
+/// As of [`inward::take`].
+async fn call(
+    app: &App,
+    now: &Current,
+    head: &Parts,
+    asked: &mut Asked,
+    body: Incoming,
+) -> Result<Call, Refusal> {
+    let limits = &now.settings.limits;
+    let most = if asked.route.is_upload { limits.upload } else { limits.body };
+    let body = inward::take(app, body, most).await?;
+    let mut headers = headers::to_upstream(&head.headers);
+    if let Some(credential) = &asked.credential {
+        headers::forget(credential.expose(), &mut headers);
+    }
+    let route = &mut asked.route;
+    Ok(Call {
+        method: route.method.clone(),
+        path: route.call_path(&now.settings.api_version),
+        query: std::mem::take(&mut route.query),
+        headers,
+        body,
+    })
 }
 
 /// Nobody waits in line for longer than the client waits for its answer: told a second before, it learns when there is
@@ -132,93 +123,6 @@ fn within_patience(queue: Queue, headers: &HeaderMap) -> Queue {
     let wait = headers::patience(headers)
         .map_or(queue.wait, |patience| queue.wait.min(patience.saturating_sub(TO_TELL)));
     Queue { wait, ..queue }
-}
-
-/// Sets what the project's settings say of such a call.
-fn set_up(
-    app: &App,
-    mut relay: Relay,
-    route: &Route,
-    project: &Project,
-    sketch: &Sketch,
-    model: Option<&str>,
-) -> Result<Relay, Refusal> {
-    if let Some(tokens) = fixed_charge(app, route, project, sketch)? {
-        relay = relay.fixed_charge(tokens);
-    }
-    if project.allow_paid {
-        relay = relay.allow_paid();
-    }
-    if let Some(model) = model.filter(|_| !project.models.is_empty()) {
-        relay = relay.fallback(project.instead_of(model).iter().map(String::as_str));
-    }
-    Ok(relay)
-}
-
-/// What is reserved for such a request, by its parts. `None` where they cannot be told from it alone: files and caches
-/// are weighed by the provider.
-fn parts(
-    app: &App,
-    route: &Route,
-    project: &Project,
-    sketch: &Sketch,
-    model: Option<&str>,
-) -> Option<Weights> {
-    let answers = matches!(route.kind, Kind::Generate | Kind::Stream | Kind::Chat);
-    let reads = sketch.reads || sketch.cached_content.is_some() || !sketch.names.is_empty();
-    if !answers || reads {
-        return None;
-    }
-    let account = project.name.as_str();
-    let input = app.ledger.estimate(account, model?, sketch.input_tokens, Some(0), 1).input;
-    Some(Weights { input, max_output: sketch.max_output, candidates: sketch.candidates })
-}
-
-/// True for what is asked of a model that the body alone names; of an interaction, an agent is one.
-fn has_model_in_body(route: &Route) -> bool {
-    const ROUTES: [&str; 5] =
-        ["chat/completions", "completions", "responses", "embeddings", "interactions"];
-    let path = route.path.strip_prefix("openai/").unwrap_or(&route.path);
-    route.method == Method::POST && ROUTES.contains(&path)
-}
-
-/// `x` and `models/x` are the same model.
-fn bare(model: &str) -> &str {
-    model.strip_prefix("models/").unwrap_or(model)
-}
-
-/// What a call is charged whose tokens nobody can tell beforehand.
-///
-/// # Errors
-/// Nothing is set for it, and there is a budget that it would go past.
-fn fixed_charge(
-    app: &App,
-    route: &Route,
-    project: &Project,
-    sketch: &Sketch,
-) -> Result<Option<u64>, Refusal> {
-    // What a collection costs that is not known here, nobody knows.
-    let unknown = route.kind == Kind::Other && route.method == Method::POST;
-    let unbounded = route.unbounded(sketch.background).or(unknown.then_some(Unbounded::Other));
-    let Some(unbounded) = unbounded else { return Ok(None) };
-    if let Some(charge) = project.fixed_charges.get(&unbounded) {
-        return Ok(Some(*charge));
-    }
-    let rules = app.ledger.rules();
-    let has_budget = rules
-        .limits_for(&project.name, route.model.as_deref().unwrap_or_default())
-        .is_ok_and(|mut limits| limits.next().is_some());
-    if !has_budget {
-        return Ok(None);
-    }
-    let name = unbounded.as_str();
-    let fault = format!(
-        "nobody can tell beforehand what this costs ({name}), and the project {} has a budget; \
-         the operator can allow it at a fixed charge: [unbounded] {name} = <tokens>",
-        project.name.as_str()
-    );
-    let refusal = Refusal::new(Reason::UnboundedRoute, fault);
-    Err(refusal.scope(format!("project {}", project.name.as_str())).should_retry(false))
 }
 
 /// In which form a degraded answer would be read. `None`: the route has none.
