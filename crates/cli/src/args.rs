@@ -12,12 +12,12 @@ use crate::{
     exit,
 };
 
-/// Lives on the Gemini free tier: a budgeted gateway for apps in any language, and what there is to know of its keys.
+/// Several apps on one set of Gemini keys, each with a budget of its own: the gateway, and what there is to know of its keys.
 #[derive(Debug, Parser)]
-#[command(name = "keywheel", version, after_help = exit::TABLE, propagate_version = true)]
+#[command(name = "keywheel", version, after_help = after_help(), propagate_version = true)]
 #[command(subcommand_required = true, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// The configuration; without it keywheel.toml in this folder, if it is there, else the environment alone.
+    /// The configuration file; by default keywheel.toml in this folder if there is one, else the environment alone.
     #[arg(long, value_name = "FILE", env = "KEYWHEEL_CONFIG", global = true)]
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
@@ -33,7 +33,7 @@ pub(crate) enum Command {
     Init(init::Args),
     /// Add, change, remove and list the projects, and renew their tokens.
     Project(project::Args),
-    /// Show keys, quotas and when they come back, from the state file.
+    /// Show keys, quotas and when they come back, as the state file knows them.
     Status(status::Args),
     /// Ask Google whether each key works. Costs no quota.
     Check(check::Args),
@@ -41,21 +41,29 @@ pub(crate) enum Command {
     Ask(ask::Args),
     /// Say what an error reply means.
     Explain(explain::Args),
-    /// Look at the budget's books.
+    /// Show what was used of the budgets, and look after the ledger that keeps it.
     Ledger(ledger::Args),
     /// Say when the daily quota comes back, and whether a run crosses that moment.
     Window(window::Args),
     /// Say what the keys allow a day, in requests and in turns of your app.
     Capacity(capacity::Args),
-    /// Take cooldowns and quarantines away.
+    /// Let keys be used again that are held back: take cooldowns and quarantines away.
     Clear(clear::Args),
-    /// Make running gateways read keys and projects again.
+    /// Make running gateways read their configuration and keys again, and say what needs a restart.
     Reload(reload::Args),
     /// Wake a deployed gateway several times, and see that its ledger survives.
     Smoke(smoke::Args),
     /// Print completions for a shell.
     Completions(completions::Args),
 }
+
+/// What stands below the commands.
+fn after_help() -> String {
+    format!("{BEGIN}\n\n{}", exit::TABLE)
+}
+
+const BEGIN: &str = "\
+To begin: `keywheel init`, `keywheel project add <name>`, `keywheel serve`; or `keywheel serve --demo`, without keys.";
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Why a command did not do what it was asked for, and what to do about it.
 
-use std::{fmt, io};
+use std::{fmt, io, path::Path};
 
 use keywheel::{
     Error,
@@ -28,6 +28,28 @@ impl Fault {
     /// Arguments or settings are at fault.
     pub(crate) fn usage(what: impl Into<String>) -> Self {
         Self::new(Exit::Usage, what)
+    }
+
+    /// A new file at `path` cannot be made.
+    pub(crate) fn unmade(path: &Path, error: &io::Error) -> Self {
+        let path = path.display();
+        match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                Self::usage(format!("{path} is there already, and stays as it is"))
+            }
+            _ => Self::new(Exit::Fault, format!("{path} cannot be made: {error}")),
+        }
+    }
+
+    /// The file at `path`, which an argument names, cannot be read.
+    pub(crate) fn unread(path: &Path, error: &io::Error) -> Self {
+        let path = path.display();
+        Self::usage(match error.kind() {
+            io::ErrorKind::NotFound => format!("there is no file {path}"),
+            io::ErrorKind::IsADirectory => format!("{path} is a folder; a file is wanted"),
+            io::ErrorKind::InvalidData => format!("{path} is not UTF-8 text"),
+            _ => format!("{path} cannot be read: {error}"),
+        })
     }
 
     /// The same with what to do.

@@ -6,18 +6,20 @@
 //! | what each does | `commands`, one file each |
 //! | where settings, keys and files are found | `settings` |
 //! | what goes to stdout and stderr, as text and as JSON | `output` |
+//! | what arguments hold | `given`, `moment` |
 //! | what ends how | `exit`, `fault` |
 
 mod args;
 mod commands;
 mod exit;
 mod fault;
+mod given;
 mod moment;
 mod output;
 mod settings;
 mod sources;
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
 use clap::Parser as _;
 use tokio::runtime::{Builder, Runtime};
@@ -35,7 +37,10 @@ use self::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
     log(&cli.command);
     let ended = runtime().and_then(|runtime| {
         let ended = runtime.block_on(commands::run(cli));
@@ -51,6 +56,17 @@ fn main() -> ExitCode {
             fault.exit().into()
         }
     }
+}
+
+/// Says what is wrong with the arguments, or gives the help that they ask for.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    match given::without_secrets(&error.to_string(), arguments) {
+        Some(told) => eprint!("{told}"),
+        // Nobody listens: nothing that could be said of it.
+        None => drop(error.print()),
+    }
+    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// One thread is enough to ask a question; a gateway has its own.

@@ -8,6 +8,10 @@ pub(crate) fn now() -> DateTime<Utc> {
     SystemClock.now()
 }
 
+/// For the help of those that take one.
+pub(crate) const FORMS: &str = "\
+A TIME is written 2026-11-30T07:30:00Z, or 2026-11-30T07:30 or 2026-11-30 by this machine's clock, or `now`.";
+
 /// Reads a moment: RFC 3339, `now`, or a date or date and time on this machine's clock.
 ///
 /// # Errors

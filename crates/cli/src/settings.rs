@@ -28,6 +28,9 @@ impl Settings {
     pub(crate) fn find(named: Option<PathBuf>) -> Result<Self, Fault> {
         match named {
             Some(file) if file.is_file() => Ok(Self { file: Some(file) }),
+            Some(file) if file.is_dir() => {
+                Err(Fault::usage(format!("{} is a folder; a file is wanted", file.display())))
+            }
             Some(file) => {
                 let what = format!("there is no configuration at {}", file.display());
                 Err(Fault::usage(what).hint("`keywheel init` writes one"))

@@ -19,21 +19,21 @@ const MODEL: &str = "gemini-3.5-flash-lite";
 /// What `ask` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The question; `-` or nothing is standard input.
+    /// The question; `-` or none reads it from standard input.
     question: Option<String>,
-    /// The model.
+    /// The model to ask.
     #[arg(long, short, env = "KEYWHEEL_MODEL", default_value = MODEL)]
     model: String,
-    /// What the model is told beforehand.
-    #[arg(long)]
+    /// The system instruction: what the model is told beforehand.
+    #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// The longest answer, in tokens.
+    /// The answer is no longer than this, in tokens.
     #[arg(long, value_name = "TOKENS")]
     max_output: Option<u32>,
-    /// Whose budget it is charged to, where a configuration keeps one; by default that of `default`, else of the first.
+    /// The project of the configuration that is charged; by default `default`, else the first.
     #[arg(long, value_name = "NAME")]
     project: Option<String>,
-    /// Let a paid key answer if no free one can within half a minute.
+    /// Let a paid key answer if no free one can within `overflow_after` (30 s).
     #[arg(long)]
     allow_paid: bool,
     /// Say at the end who answered, and what it took.
@@ -151,7 +151,8 @@ async fn client(project: Option<String>, settings: &Settings) -> Result<Gemini, 
     let client = config.client.without_daily_checks();
     if settings.file().is_none() {
         if project.is_some() {
-            return Err(Fault::usage("without a configuration there are no projects"));
+            let what = "without a configuration there are no projects";
+            return Err(Fault::usage(what).hint("--config names it"));
         }
         return Ok(client.build().await?);
     }
@@ -181,7 +182,8 @@ fn question(asked: Option<String>) -> Result<String, Fault> {
     let mut question = String::new();
     io::stdin().lock().read_to_string(&mut question)?;
     if question.trim().is_empty() {
-        return Err(Fault::usage("there is no question").hint("keywheel ask \"Say hello\""));
+        let hint = "for example: keywheel ask \"Say hello\"";
+        return Err(Fault::usage("there is no question").hint(hint));
     }
     Ok(question)
 }

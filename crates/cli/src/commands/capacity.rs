@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::{
     exit::Exit,
     fault::Fault,
+    given,
     output::{self, Table, bar},
     settings::Settings,
     sources::Snapshot,
@@ -16,10 +17,10 @@ use crate::{
 /// What `capacity` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How many turns fit if each takes so many requests to one model, in place of what was measured.
-    #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Say how many turns of your app fit into a day if each takes so many requests to one model.
+    #[arg(long, value_name = "REQUESTS", value_parser = given::from_one::<u64>)]
     per_turn: Option<u64>,
-    /// Only this model; one that was never asked is known by the limits you set. As often as needed.
+    /// Only this model; may be given several times. One that was never asked is known by the limits you set.
     #[arg(long = "model", value_name = "MODEL")]
     models: Vec<String>,
     /// Print JSON.

@@ -23,7 +23,7 @@ use crate::{
 /// What `check` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Write the living keys to this file, one a line, readable by you alone. It must not be there.
+    /// Write the living keys to this file, which must not be there: one a line, readable by you alone.
     #[arg(long, value_name = "FILE")]
     prune: Option<PathBuf>,
     /// Print JSON.
@@ -68,7 +68,7 @@ struct Line {
 /// No keys, faulty settings, or a file of living keys that cannot be written.
 pub(crate) async fn run(args: &Args, settings: &Settings) -> Result<Exit, Fault> {
     if let Some(path) = args.prune.as_ref().filter(|path| path.exists()) {
-        let what = format!("{} is there already", path.display());
+        let what = format!("{} is there already, and stays as it is", path.display());
         return Err(Fault::usage(what).hint("name a new file for the living keys"));
     }
     let gemini = settings.client()?.build().await?;
@@ -207,8 +207,7 @@ fn prune(path: &Path, found: &[KeyCheck]) -> Result<(), Fault> {
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let unmade = |error| Fault::usage(format!("{}: {error}", path.display()));
-    let mut file = options.open(path).map_err(unmade)?;
+    let mut file = options.open(path).map_err(|error| Fault::unmade(path, &error))?;
     for check in found {
         match check.health {
             KeyHealth::Dead(_) => {}

@@ -9,16 +9,16 @@ use crate::{exit::Exit, fault::Fault, output, settings::Settings};
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
 pub(crate) struct Args {
-    /// Everything.
+    /// Everything: all cooldowns and quarantines, and the limits that were learned.
     #[arg(long, group = "what", conflicts_with_all = ["key", "quota_project", "model"])]
     all: bool,
     /// One key by its label or fingerprint: its quarantine, and all models of its quota project.
-    #[arg(long, group = "what", conflicts_with_all = ["quota_project", "model"])]
+    #[arg(long, group = "what", value_name = "LABEL", conflicts_with_all = ["quota_project", "model"])]
     key: Option<String>,
-    /// One quota project.
+    /// One quota project, in Google's sense; `keywheel status` shows their names.
     #[arg(long, group = "what", value_name = "NAME")]
     quota_project: Option<String>,
-    /// One model; with --quota-project only there.
+    /// One model in all quota projects, or in the one of --quota-project.
     #[arg(long, group = "what")]
     model: Option<String>,
     /// Print JSON.

@@ -9,10 +9,14 @@ use crate::{args::Cli, exit::Exit, fault::Fault};
 
 /// What `completions` takes.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
     /// The shell.
     shell: Shell,
 }
+
+const EXAMPLE: &str = "\
+For bash: keywheel completions bash > ~/.local/share/bash-completion/completions/keywheel";
 
 /// Prints the completions of a shell.
 ///

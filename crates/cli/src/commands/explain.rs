@@ -20,14 +20,15 @@ use crate::{
 
 /// What `explain` takes.
 #[derive(Debug, clap::Args)]
+#[command(after_help = moment::FORMS)]
 pub(crate) struct Args {
-    /// The reply; `-` or nothing is standard input. A body as it came, `curl -i`'s output, or a recorded case
+    /// The file with the reply; `-` or none reads it from standard input. A body as it came, `curl -i`'s output, or a recorded case
     /// (`{"status": 429, "headers": {}, "body": "…"}`).
     file: Option<PathBuf>,
     /// The HTTP status of a bare body.
     #[arg(long)]
     status: Option<u16>,
-    /// A header of a bare body: `name: value`. As often as needed.
+    /// A header of a bare body: `name: value`; may be given several times.
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
     /// The model that was asked.
@@ -42,7 +43,7 @@ pub(crate) struct Args {
     /// Who replied: gemini, openai, groq, …
     #[arg(long)]
     provider: Option<String>,
-    /// When it was, in place of now.
+    /// When the reply came, in place of now.
     #[arg(long, value_name = "TIME", value_parser = moment::parse)]
     at: Option<DateTime<Utc>>,
     /// Print JSON.
@@ -158,7 +159,7 @@ fn read(file: Option<&Path>) -> Result<Vec<u8>, Fault> {
     let mut input = Vec::new();
     match file.filter(|file| *file != Path::new("-")) {
         Some(file) => {
-            let unreadable = |error| Fault::usage(format!("{}: {error}", file.display()));
+            let unreadable = |error| Fault::unread(file, &error);
             let opened = fs::File::open(file).map_err(unreadable)?;
             opened.take(LARGEST).read_to_end(&mut input).map_err(unreadable)?;
         }

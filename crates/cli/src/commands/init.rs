@@ -19,9 +19,9 @@ const TEMPLATE: &str = include_str!("init/keywheel.toml");
 /// What `init` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where; by default --config, else keywheel.toml in this folder. It must not be there.
+    /// The file to write, which must not be there; by default --config, else keywheel.toml in this folder.
     file: Option<PathBuf>,
-    /// Print it instead.
+    /// Print it, and write no file.
     #[arg(long, conflicts_with = "file")]
     print: bool,
 }
@@ -40,12 +40,14 @@ pub(crate) fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Fault> {
         file.write_all(TEMPLATE.as_bytes())?;
         file.sync_all()
     });
-    made.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => {
-            let what = format!("{} is there already, and stays as it is", path.display());
-            Fault::usage(what).hint("`keywheel init --print` shows what a new one holds")
+    made.map_err(|error| {
+        let fault = Fault::unmade(path, &error);
+        match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                fault.hint("`keywheel init --print` shows what a new one holds")
+            }
+            _ => fault,
         }
-        _ => Fault::new(Exit::Fault, format!("{}: {error}", path.display())),
     })?;
     output::print(path.display())?;
     say(

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use http::Method;
+use keywheel::settings::words::any_time;
 use keywheel_core::{Clock as _, SystemClock};
 use keywheel_provider::{
     Transport as _, WireRequest,
@@ -17,22 +18,23 @@ use serde_json::Value;
 use crate::{
     exit::Exit,
     fault::Fault,
+    given,
     output::{self, say},
 };
 
 /// What `smoke` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the gateway is: https://gateway.example.com
+    /// The gateway's address, such as https://gateway.example.com.
     url: String,
     /// How often it is woken.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 5, value_name = "COUNT", value_parser = given::from_one::<u32>)]
     wakes: u32,
     /// The pause between two wakes; longer than the host lets it be idle, to see it start.
-    #[arg(long, default_value = "60s", value_parser = duration)]
+    #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = any_time)]
     every: Duration,
     /// How long a wake may take.
-    #[arg(long, default_value = "120s", value_parser = duration)]
+    #[arg(long, default_value = "120s", value_name = "DURATION", value_parser = any_time)]
     patience: Duration,
     /// The ledger that has to be there still: the id that an earlier run told.
     #[arg(long, value_name = "ID")]
@@ -83,7 +85,10 @@ struct LedgerSeen {
 pub(crate) async fn run(args: &Args) -> Result<Exit, Fault> {
     let url = args.url.trim_end_matches('/');
     if !url.starts_with("http://") && !url.starts_with("https://") {
-        return Err(Fault::usage("the URL begins with http:// or https://"));
+        let what = "the gateway's address begins with http:// or https://";
+        return Err(
+            Fault::usage(what).hint("for example: keywheel smoke https://gateway.example.com")
+        );
     }
     let timeouts =
         Timeouts { first_byte: args.patience, idle: args.patience, ..Timeouts::default() };
@@ -258,19 +263,5 @@ impl Smoke {
             text += &format!("warning     {warning}\n");
         }
         text
-    }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let wanted = || "write a duration as 500ms, 60s, 5m or 1h".to_owned();
-    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wanted)?;
-    let (number, unit) = text.split_at(split);
-    let number: u64 = number.parse().map_err(|_| wanted())?;
-    match unit {
-        "ms" => Ok(Duration::from_millis(number)),
-        "s" => Ok(Duration::from_secs(number)),
-        "m" => Ok(Duration::from_secs(number.saturating_mul(60))),
-        "h" => Ok(Duration::from_secs(number.saturating_mul(3_600))),
-        _ => Err(wanted()),
     }
 }

@@ -8,14 +8,15 @@ use crate::{exit::Exit, fault::Fault, moment, output};
 
 /// What `window` takes.
 #[derive(Debug, clap::Args)]
+#[command(after_help = moment::FORMS)]
 pub(crate) struct Args {
-    /// The day that holds this moment, in place of today.
+    /// Show the quota day of this time, in place of today.
     #[arg(long, value_name = "TIME", value_parser = moment::parse)]
     at: Option<DateTime<Utc>>,
-    /// A run that began then …
+    /// When a run begins; with --to, to see whether it crosses a reset.
     #[arg(long, value_name = "TIME", value_parser = moment::parse, requires = "to")]
     from: Option<DateTime<Utc>>,
-    /// … and ended then: does it cross a reset?
+    /// When the run ends.
     #[arg(long, value_name = "TIME", value_parser = moment::parse, requires = "from")]
     to: Option<DateTime<Utc>>,
     /// Print JSON.

@@ -1,6 +1,6 @@
 //! What holds for every command: help, codes, completions, colours, an output that nobody reads.
 
-use std::process::Stdio;
+use std::{fs, process::Stdio};
 
 use crate::common::{Ended, Place};
 
@@ -43,6 +43,55 @@ fn what_is_not_understood_ends_with_2_and_says_so_on_standard_error() {
         assert!(ended.stdout.is_empty() && !ended.stderr.is_empty(), "{arguments:?}");
     }
     place.run(&["--config", "missing.toml", "status"]).ends(2).complains("keywheel init");
+}
+
+/// People put keys where a label or a fingerprint belongs. Each run looks for one in what is said.
+#[test]
+fn what_is_not_understood_is_not_repeated_if_it_may_be_a_secret() {
+    let place = Place::new();
+    let token = format!("kw_EXAMPLE{}", "x".repeat(36));
+    for secret in ["AIzaSyEXAMPLE0000000000000000000000001", "AQ.EXAMPLE-key-1", &token] {
+        let by_value = format!("--key={secret}");
+        for arguments in [
+            &["ledger", "rows", "--key", secret][..],
+            &["ledger", "rows", &by_value],
+            &["window", "--at", secret],
+            &["status", secret],
+            &[secret],
+        ] {
+            place.run(arguments).ends(2).complains("…");
+        }
+    }
+    place.run(&["status", "nonsense"]).ends(2).complains("'nonsense'");
+}
+
+#[test]
+fn faults_of_arguments_say_what_is_wanted() {
+    let place = Place::new();
+    fs::write(place.path("no-text"), [0xff, 0xfe]).unwrap();
+    fs::create_dir(place.path("folder")).unwrap();
+    let complaints: [(&[&str], &str); 16] = [
+        (&["status", "--every", "5"], "--watch"),
+        (&["status", "--watch", "--every", "2m"], "a number of seconds from 1 to 3600"),
+        (&["capacity", "--per-turn", "0"], "a whole number from 1 on"),
+        (&["smoke", "http://127.0.0.1:1", "--wakes", "0"], "a whole number from 1 on"),
+        (&["smoke", "http://127.0.0.1:1", "--every", "5"], "a duration such as"),
+        (&["smoke", "gateway.example.com"], "keywheel smoke https://"),
+        (&["window", "--at", "tomorrow"], "2026-11-30T07:30:00Z"),
+        (&["ledger", "usage", "--by", "day", "--zone", "Nowhere"], "such as UTC or Europe/Berlin"),
+        (&["ledger", "usage", "--model", "a"], "add --by"),
+        (&["explain", "missing"], "there is no file missing"),
+        (&["explain", "folder"], "folder is a folder; a file is wanted"),
+        (&["--config", "folder", "status"], "folder is a folder; a file is wanted"),
+        (&["--config", "no-text", "project", "add", "a"], "no-text is not UTF-8 text"),
+        (&["init", "folder"], "is there already, and stays as it is"),
+        (&["ask", "--project", "a", "hi"], "--config names it"),
+        (&["project", "add", "a"], "`keywheel init` writes one"),
+    ];
+    for (arguments, complaint) in complaints {
+        place.run(arguments).ends(2).complains(complaint);
+    }
+    place.run(&["init", "missing/keywheel.toml"]).ends(1).complains("cannot be made");
 }
 
 #[test]

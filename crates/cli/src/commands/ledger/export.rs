@@ -10,15 +10,16 @@ use clap::ValueEnum;
 use keywheel::ledger::ExportFormat;
 
 use super::filter::Filter;
-use crate::{exit::Exit, fault::Fault, output::say, settings::Settings, sources::looking};
+use crate::{exit::Exit, fault::Fault, moment, output::say, settings::Settings, sources::looking};
 
 /// What `ledger export` takes.
 #[derive(Debug, clap::Args)]
+#[command(after_help = moment::FORMS)]
 pub(super) struct Args {
-    /// In which form.
+    /// The form of the rows.
     #[arg(long, default_value = "csv")]
     format: Format,
-    /// Into this file, which must not be there; by default to standard output.
+    /// The file to write, which must not be there; by default standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -47,9 +48,7 @@ pub(super) async fn run(args: &Args, settings: &Settings) -> Result<Exit, Fault>
     let mut export = ledger.export(format, args.filter.query()?);
     let mut out: Box<dyn Write> = match &args.out {
         Some(path) => {
-            let made = File::create_new(path);
-            let unmade = |error| Fault::usage(format!("{}: {error}", path.display()));
-            Box::new(made.map_err(unmade)?)
+            Box::new(File::create_new(path).map_err(|error| Fault::unmade(path, &error))?)
         }
         None => Box::new(io::stdout()),
     };

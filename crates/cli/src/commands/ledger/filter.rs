@@ -26,15 +26,26 @@ pub(super) struct Filter {
     /// Only rows of this request.
     #[arg(long, value_name = "ID")]
     request: Option<String>,
-    /// Only rows reserved then or later.
+    /// Only rows that were reserved at this time or later.
     #[arg(long, value_name = "TIME", value_parser = moment::parse)]
     from: Option<DateTime<Utc>>,
-    /// Only rows reserved before that.
+    /// Only rows that were reserved before this time.
     #[arg(long, value_name = "TIME", value_parser = moment::parse)]
     until: Option<DateTime<Utc>>,
 }
 
 impl Filter {
+    /// True if it goes by more than the account.
+    pub(super) const fn is_by_rows(&self) -> bool {
+        let Self { account: _, model, key, state, request, from, until } = self;
+        model.is_some()
+            || key.is_some()
+            || state.is_some()
+            || request.is_some()
+            || from.is_some()
+            || until.is_some()
+    }
+
     /// The same for the ledger.
     ///
     /// # Errors

@@ -22,11 +22,11 @@ pub(crate) struct Args {
 enum Command {
     /// Show what was used, and how full the limits are.
     Usage(usage::Args),
-    /// Show the rows: one for each attempt.
+    /// Show the rows: one for each request that was sent, or was about to be.
     Rows(rows::Args),
-    /// Write the rows for other programs.
+    /// Write the rows as CSV or JSON, for other programs.
     Export(export::Args),
-    /// Add up all rows, and compare the sums with the totals that limits are compared with.
+    /// Check that the books balance: that the rows add up to the totals which limits go by.
     Audit(change::AuditArgs),
     /// End reservations whose holders are gone, charged at their estimates.
     Sweep(change::SweepArgs),

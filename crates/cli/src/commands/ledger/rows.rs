@@ -17,13 +17,14 @@ use crate::{
 
 /// What `ledger rows` takes.
 #[derive(Debug, clap::Args)]
+#[command(after_help = moment::FORMS)]
 pub(super) struct Args {
     #[command(flatten)]
     filter: Filter,
-    /// At most so many.
+    /// At most so many rows.
     #[arg(long, default_value_t = 100, value_name = "ROWS")]
     limit: usize,
-    /// From the row after this one: the number in its id.
+    /// Begin after the row with this number, which stands in its id.
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     after: u64,
     /// Print JSON.

@@ -13,7 +13,7 @@ use super::filter::Filter;
 use crate::{
     exit::Exit,
     fault::Fault,
-    moment,
+    given, moment,
     output::{self, Table, bar},
     settings::Settings,
     sources::looking,
@@ -21,12 +21,13 @@ use crate::{
 
 /// What `ledger usage` takes.
 #[derive(Debug, clap::Args)]
+#[command(after_help = moment::FORMS)]
 pub(super) struct Args {
-    /// Add the rows up by this, in place of showing limits.
+    /// Add rows up by this, in place of showing limits.
     #[arg(long, value_name = "WHAT")]
     by: Option<By>,
-    /// The zone in which hours and days are told apart. The ledger's own by default.
-    #[arg(long, requires = "by")]
+    /// The time zone in which hours and days are told apart; by default the ledger's own.
+    #[arg(long, requires = "by", value_parser = given::zone)]
     zone: Option<Tz>,
     #[command(flatten)]
     filter: Filter,
@@ -117,8 +118,12 @@ struct LimitLine {
 /// Shows limits, or sums over rows.
 ///
 /// # Errors
-/// There is no ledger, or it cannot be read.
+/// There is no ledger, or it cannot be read; or rows are chosen where none are added up.
 pub(super) async fn run(args: &Args, settings: &Settings) -> Result<Exit, Fault> {
+    if args.by.is_none() && args.filter.is_by_rows() {
+        let what = "only --account chooses among limits; the other filters choose among rows";
+        return Err(Fault::usage(what).hint("add --by account, model, key, hour or day"));
+    }
     let ledger = looking(settings.ledger()?).await?;
     let ground = Ground::new(ledger.info().await?);
     let now = moment::now();

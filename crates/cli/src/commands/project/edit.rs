@@ -11,10 +11,10 @@ use crate::{exit::Exit, fault::Fault};
 /// Limits of a project.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(super) struct Limits {
-    /// At most so many tokens a day, by Google's clock; `none` is no limit, here and below.
+    /// At most so many tokens a day, from midnight in California; `none` is no limit, here and below.
     #[arg(long, value_name = "TOKENS", value_parser = cap::<0>)]
     tokens_per_day: Option<Cap>,
-    /// At most so many tokens a month.
+    /// At most so many tokens a calendar month.
     #[arg(long, value_name = "TOKENS", value_parser = cap::<0>)]
     tokens_per_month: Option<Cap>,
     /// At most so many calls a day.
@@ -26,8 +26,8 @@ pub(super) struct Limits {
     /// At most so many requests under way at once.
     #[arg(long, value_name = "REQUESTS", value_parser = cap::<1>)]
     in_flight: Option<Cap>,
-    /// Whose queued requests go first: 0 to 100.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(..=100))]
+    /// Whose waiting requests go first: 0 to 100, the highest first.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(..=100))]
     priority: Option<u64>,
     /// The models it may use: a,b,c, or `all`. A later one answers when those before it cannot.
     #[arg(long, value_delimiter = ',')]

@@ -33,7 +33,7 @@ impl Held {
     /// # Errors
     /// It cannot be read.
     pub(super) fn open(path: &Path) -> Result<Self, Fault> {
-        let unread = |error: io::Error| Fault::usage(format!("{}: {error}", path.display()));
+        let unread = |error: io::Error| Fault::unread(path, &error);
         let target = fs::canonicalize(path).map_err(unread)?;
         let lock = lock(folder_of(&target));
         let mut mark = fs::read_to_string(&target).map_err(unread)?;

@@ -29,11 +29,11 @@ pub(crate) struct Args {
 /// What is to be done with the projects.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Add a project to the configuration, and print its token: once, it is kept nowhere.
+    /// Add a project to the configuration, and print its token: this once, for it is kept nowhere.
     Add(LimitsArgs),
     /// Give a project a new token, and print it. The old one ends at once, or stays with --keep.
     Rotate(RotateArgs),
-    /// Change the limits of a project; those that are not named stay.
+    /// Change the limits of a project; those that are not given stay.
     Set(LimitsArgs),
     /// Take a project out of the configuration. What it has used stays in the ledger.
     Remove(NameArgs),
@@ -127,7 +127,8 @@ fn place(config: Option<&Path>) -> Result<PathBuf, Fault> {
         return Ok(path);
     }
     let what = format!("there is no configuration at {}", path.display());
-    Err(Fault::usage(what).hint("`keywheel init` writes one; --config names another"))
+    let hint = "`keywheel init` writes one; --config names another";
+    Err(Fault::usage(what).hint(hint))
 }
 
 fn token() -> Result<Token, Fault> {
@@ -167,8 +168,15 @@ fn changed(command: &str, project: &NameArgs, path: &Path, what: &str) -> Result
 /// What the gateway will say of the file, and when.
 fn after(path: &Path) {
     match Config::from_file(path) {
-        Ok(read) => read.warnings.iter().for_each(|warning| say(format!("warning: {warning}"))),
-        Err(faults) => say(format!("the gateway will not start yet:\n{faults}")),
+        Ok(read) => {
+            read.warnings.iter().for_each(|warning| say(format!("warning: {warning}")));
+            say(match read.settings.watch {
+                Some(_) => "a gateway that runs takes it within seconds; at once, by `keywheel reload`",
+                None => "a gateway that runs takes it by `keywheel reload`",
+            });
+        }
+        Err(faults) => say(format!(
+            "no gateway takes the file as it is; one that runs goes on as before:\n{faults}"
+        )),
     }
-    say("a gateway that runs takes it within seconds; `keywheel reload` makes it now");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::{
     exit::Exit,
     fault::Fault,
-    moment,
+    given, moment,
     output::{self, Paint},
     settings::Settings,
     sources::Snapshot,
@@ -22,8 +22,8 @@ pub(crate) struct Args {
     /// Show it again and again, until Ctrl-C.
     #[arg(long, short)]
     watch: bool,
-    /// How often, in seconds.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    /// With --watch: how often, in seconds.
+    #[arg(long, default_value_t = 2, value_name = "SECONDS", requires = "watch", value_parser = given::seconds)]
     every: u64,
     /// Only this model.
     #[arg(long)]
