@@ -88,6 +88,7 @@ impl RunFile {
     ///
     /// # Errors
     /// The folder cannot be written.
+    #[cfg(unix)]
     pub(crate) fn tell(&self, reloaded: &Reloaded) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let mut file = tempfile::Builder::new().prefix(BEGIN).suffix(".new").tempfile_in(folder)?;
@@ -180,6 +181,7 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
+    #[cfg(unix)]
     #[test]
     fn what_came_of_a_reload_is_seen_for_as_long_as_its_gateway() {
         let folder = tempfile::tempdir().unwrap();
