@@ -257,6 +257,18 @@ fn a_fixed_charge_is_what_it_costs_whatever_the_reply_says() {
 }
 
 #[test]
+fn a_fixed_charge_is_what_it_costs_also_where_the_provider_breaks_it_off() {
+    let it = Charged::new(1, []);
+    let said = event(&part("Hel", None, (8_000, 1)));
+    it.rig.script.reply(events([said, event(&day_spent_body(20))]));
+    let mut relayed = it.rig.run(streamed(&it.rig.gemini).fixed_charge(1_000)).unwrap();
+    let (_, error) = read(&it.rig.clock, &mut relayed.body);
+    assert!(matches!(error, Some(Error::StreamBroken { .. })), "{error:?}");
+    assert_eq!(it.charges(), [(Some(Outcome::CutShort), used(1_000))]);
+    it.assert_balanced();
+}
+
+#[test]
 fn what_asks_no_model_costs_nothing() {
     let it = Charged::new(1, []);
     it.rig.script.reply(reply(200, &json!({"files": []})));
