@@ -88,8 +88,7 @@ impl<'a> Looked<'a> {
         let Self { app, route, project, sketch, .. } = self;
         // What a collection costs that is not known here, nobody knows.
         let unknown = route.kind == Kind::Other && route.method == Method::POST;
-        let unbounded =
-            route.unbounded(sketch.background).or(unknown.then_some(Unbounded::Other));
+        let unbounded = route.unbounded(sketch.background).or(unknown.then_some(Unbounded::Other));
         let Some(unbounded) = unbounded else { return Ok(None) };
         if let Some(charge) = project.fixed_charges.get(&unbounded) {
             return Ok(Some(*charge));
