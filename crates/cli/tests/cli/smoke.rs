@@ -92,7 +92,10 @@ fn what_does_not_wake_ends_with_3() {
     let arguments = ["smoke", "http://127.0.0.1:9", "--wakes", "1", "--patience", "10ms"];
     Place::new().run(&arguments).ends(3);
     Place::new().run(&["smoke", "gateway.example.com"]).ends(2).complains("https://");
-    Place::new().run(&["smoke", "http://127.0.0.1:9", "--every", "soon"]).ends(2).complains("a duration such as");
+    Place::new()
+        .run(&["smoke", "http://127.0.0.1:9", "--every", "soon"])
+        .ends(2)
+        .complains("a duration such as");
 }
 
 #[cfg(unix)]

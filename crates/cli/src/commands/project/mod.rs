@@ -171,8 +171,8 @@ fn after(path: &Path) {
         Ok(read) => {
             read.warnings.iter().for_each(|warning| say(format!("warning: {warning}")));
             say(match read.settings.watch {
-                Some(_) => "a gateway that runs takes it within seconds; at once, by `keywheel reload`",
-                None => "a gateway that runs takes it by `keywheel reload`",
+                Some(_) => "a running gateway takes it in seconds, or now by `keywheel reload`",
+                None => "a running gateway takes it by `keywheel reload`",
             });
         }
         Err(faults) => say(format!(
