@@ -12,6 +12,7 @@
 //! | what follows from a refusal or a failure | [`refused`], by the table in [`outcome`] |
 //! | whether a failing model may be asked | [`breaker`] |
 //! | whether a failure may be retried | [`plan`] for the call, [`budget`] for the client |
+//! | what is told of a reply that is read by the caller | [`owed`] |
 
 mod avalanche;
 mod breaker;
