@@ -6,7 +6,7 @@ use keywheel::{raw::Relay, sketch::Sketch};
 use super::{Asked, allowed};
 use crate::{
     gateway::App,
-    project::{Project, Unbounded},
+    project::{Project, Unbounded, bare},
     refusal::{Parts, Reason, Refusal},
     route::{Kind, Route},
 };
@@ -131,9 +131,4 @@ impl ModelInBody {
             _ => Self::None,
         }
     }
-}
-
-/// `x` and `models/x` are the same model.
-fn bare(model: &str) -> &str {
-    model.strip_prefix("models/").unwrap_or(model)
 }
