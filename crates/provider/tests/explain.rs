@@ -103,8 +103,7 @@ fn what_has_neither_a_status_nor_known_words_is_not_recognised() {
     for body in ["", "Good morning!", r#"{"candidates": []}"#] {
         assert_eq!(recognised(body), false, "{body}");
     }
-    for body in [r#"{"error": {"code": 418}}"#, "API key not valid.", "429 Too Many Requests"]
-    {
+    for body in [r#"{"error": {"code": 418}}"#, "API key not valid.", "429 Too Many Requests"] {
         assert_eq!(recognised(body), true, "{body}");
     }
     for status in [200, 418, 503] {
