@@ -17,7 +17,7 @@ use futures_util::Stream as _;
 use http::Response;
 use hyper::body::{Body, Frame, SizeHint};
 use keywheel::raw::RelayBody;
-use tokio::time::Instant;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use crate::{
     handle::{End, Record},
@@ -41,6 +41,14 @@ impl AnswerBody {
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         Self::Whole((!bytes.is_empty()).then_some(bytes))
+    }
+
+    /// Keeps `place` for as long as the provider's connection is needed: no longer than now, where all of the answer is
+    /// here. Whoever asks over HTTP/2 and does not read keeps nobody else waiting.
+    pub(crate) fn keep(&self, place: OwnedSemaphorePermit) {
+        if let Self::Handed(handed) = self {
+            handed.0.flow().keep(place);
+        }
     }
 }
 
@@ -182,6 +190,8 @@ pub(crate) struct Flow {
     ending: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// What is known of the request, and what it holds until its end: its place among those in flight.
     record: Option<Record>,
+    /// Among the requests that there may be, while the provider's connection is needed.
+    place: Option<OwnedSemaphorePermit>,
     /// The client was given up, or the answer broke where nothing can be said.
     is_cut: bool,
 }
@@ -200,7 +210,12 @@ impl Flow {
                 as Pin<Box<dyn Future<Output = ()> + Send>>
         });
         let (body, record) = (Some(body), Some(record));
-        Self { body, framing, left: length, ending, record, is_cut: false }
+        Self { body, framing, left: length, ending, record, place: None, is_cut: false }
+    }
+
+    fn keep(&mut self, place: OwnedSemaphorePermit) {
+        let is_to_come = self.body.as_ref().is_some_and(|body| body.remaining().is_none());
+        self.place = is_to_come.then_some(place);
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
@@ -255,7 +270,7 @@ impl Flow {
     /// Lets go of everything. What is said of the end later does not count.
     fn end(&mut self, end: End) {
         self.is_cut |= self.body.is_some() && end == End::ClientGone;
-        self.body = None;
+        (self.body, self.place) = (None, None);
         if let Some(record) = self.record.take() {
             record.end(end);
         }

@@ -9,26 +9,22 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
-use bytes::Bytes;
 use http::{HeaderValue, header};
 use hyper::{
-    body::{Body, Frame, SizeHint},
+    body::Body,
     server::conn::{http1, http2},
     service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
     net::TcpStream,
-    sync::OwnedSemaphorePermit,
     time::{Instant, sleep_until, timeout_at},
 };
 
 use super::{Phase, ServerLimits, Service, Stage, crowd::Crowd, stall::Stalling};
-use crate::respond::{AnswerBody, Broken};
 
 /// What an HTTP/2 connection without news is asked after, so that dead ones are noticed.
 const PING_AFTER: Duration = Duration::from_secs(30);
@@ -94,7 +90,8 @@ pub(crate) async fn serve<S: Service>(
             async move {
                 let place = crowd.request().await;
                 let answer = service.answer(request, peer).await;
-                Ok::<_, Infallible>(answer.map(|body| Holding { body, _place: place }))
+                answer.body().keep(place);
+                Ok::<_, Infallible>(answer)
             }
         });
         run(rules.http2.serve_connection(io, service), limit, &talk, &mut stage).await
@@ -131,32 +128,6 @@ struct Talk {
     /// Something was asked since the last look.
     asked: Arc<AtomicBool>,
     crowd: Arc<Crowd>,
-}
-
-/// The body of an answer, and the place that its request has until it is sent.
-struct Holding {
-    body: AnswerBody,
-    _place: OwnedSemaphorePermit,
-}
-
-impl Body for Holding {
-    type Data = Bytes;
-    type Error = Broken;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 /// Whether the first bytes are those of HTTP/2, which no HTTP/1 method begins with. Takes none of them.

@@ -187,6 +187,22 @@ async fn one_connection_of_http_2_holds_no_more_requests_than_there_may_be() {
     }
 }
 
+/// Whoever asks without a token is answered, too, and need not read what it says.
+#[tokio::test]
+async fn an_answer_of_http_2_that_nobody_reads_keeps_no_request_waiting() {
+    let limits = ServerLimits { requests: 1, ..ServerLimits::default() };
+    let served = Served::with(limits).await;
+    let url = format!("http://{}/", served.address);
+    let client = || reqwest::Client::builder().http2_prior_knowledge();
+    let unread = client().http2_initial_stream_window_size(0).build().unwrap();
+    let unread = unread.get(&url).send().await.unwrap();
+    assert_eq!(unread.status(), 200);
+    let asked = client().build().unwrap().get(&url).send();
+    let answer = timeout(Duration::from_secs(20), asked).await.expect("a place is free").unwrap();
+    assert_eq!(answer.text().await.unwrap(), "0 bytes");
+    drop(unread);
+}
+
 #[tokio::test]
 async fn a_drain_ends_idle_connections_and_waits_for_requests_under_way() {
     let served = Served::with(ServerLimits::default()).await;
