@@ -86,6 +86,8 @@ fn log(command: &Command) {
         .with_writer(std::io::stderr)
         .with_ansi(output::stderr_is_colored())
         .with_target(false)
+        // Else it says on standard error that it cannot write there, which is a panic.
+        .log_internal_errors(false)
         .with_env_filter(filter);
     subscriber.init();
 }

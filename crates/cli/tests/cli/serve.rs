@@ -136,6 +136,18 @@ fn sigterm_under_load_ends_every_request_well_and_the_books_balance() {
     assert_books(&place, 4);
 }
 
+/// What collects it has ended, or it lies on a disk that is full.
+#[test]
+fn a_log_that_takes_nothing_costs_nobody_an_answer() {
+    let sim = Sim::new(1, Limits::new());
+    let place = anywhere(Place::new()).with_sim(&sim);
+    let gateway = Gateway::start(&place);
+    let client = Client::new(&gateway, "anything");
+    gateway.turn_away(|| assert_eq!(sim.block_on(client.ask("Say hello")).status, 200));
+    assert_eq!(sim.block_on(client.ask("Say hello")).status, 200);
+    gateway.end(Signal::TERM).ends(0);
+}
+
 /// Whoever cannot wait for the last answer asks twice.
 #[test]
 fn a_second_signal_ends_it_at_once_and_what_was_open_is_charged() {

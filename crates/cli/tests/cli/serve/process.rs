@@ -3,7 +3,10 @@
 use std::{
     io::{BufRead as _, BufReader},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Condvar, Mutex},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -28,6 +31,8 @@ pub(crate) struct Gateway {
 struct Said {
     text: Mutex<(String, bool)>,
     more: Condvar,
+    /// The next line is the last that is read.
+    is_enough: AtomicBool,
 }
 
 impl Gateway {
@@ -52,6 +57,9 @@ impl Gateway {
                     text.0 += &line;
                     text.0.push('\n');
                     said.more.notify_all();
+                    if said.is_enough.load(Ordering::SeqCst) {
+                        break;
+                    }
                 }
                 said.text.lock().unwrap().1 = true;
                 said.more.notify_all();
@@ -80,6 +88,16 @@ impl Gateway {
         let (text, _) = self.said.more.wait_timeout_while(text, PATIENCE, waits).unwrap();
         assert!(text.0.contains(wanted), "it never said {wanted:?}:\n{}", text.0);
         text.0.clone()
+    }
+
+    /// Closes its standard error as soon as `speaks` has made it say something more.
+    pub(crate) fn turn_away(&self, speaks: impl FnOnce()) {
+        self.said.is_enough.store(true, Ordering::SeqCst);
+        speaks();
+        let text = self.said.text.lock().unwrap();
+        let listens = |text: &mut (String, bool)| !text.1;
+        let (text, _) = self.said.more.wait_timeout_while(text, PATIENCE, listens).unwrap();
+        assert!(text.1, "it said nothing more:\n{}", text.0);
     }
 
     pub(crate) fn send(&self, signal: Signal) {
