@@ -4,7 +4,7 @@ mod files;
 mod load;
 mod process;
 
-use std::{fs, time::Duration};
+use std::{fs, process::Command, time::Duration};
 
 use keywheel_sim::Limits;
 use rustix::process::Signal;
@@ -235,6 +235,22 @@ fn two_gateways_on_one_state_folder_share_quotas_and_budgets() {
         .filter(|bucket| bucket["model"] == MODEL)
         .map(|bucket| bucket["day_requests"].as_u64().unwrap());
     assert_eq!(counted.sum::<u64>(), 15, "both count in one pool");
+}
+
+/// As on a network drive that is gone.
+#[test]
+fn a_file_that_does_not_come_keeps_no_gateway_from_its_end() {
+    let sim = Sim::new(1, Limits::new());
+    let place = anywhere(Place::new()).with_sim(&sim);
+    place.write("keywheel.toml", "watch = \"0s\"\n");
+    let gateway = Gateway::start(&place);
+    let file = place.path("keywheel.toml");
+    fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    gateway.send(Signal::HUP);
+    // Opened once somebody reads, who then waits for what is never written.
+    let _silent = fs::File::options().write(true).open(&file).unwrap();
+    gateway.end(Signal::TERM).ends(0).complains("stopped");
 }
 
 #[test]

@@ -39,7 +39,12 @@ impl Signals {
                 _ = self.terminate.recv() => break,
                 _ = self.interrupt.recv() => break,
                 _ = self.hang_up.recv(), if reloads => {
-                    let reloaded = reload(running).await;
+                    // What it reads may be a drive that does not answer.
+                    let reloaded = tokio::select! {
+                        reloaded = reload(running) => reloaded,
+                        _ = self.terminate.recv() => break,
+                        _ = self.interrupt.recv() => break,
+                    };
                     if let Some(Err(error)) = held.as_ref().map(|held| held.tell(&reloaded)) {
                         say(format!("warning: `keywheel reload` cannot be answered: {error}"));
                     }
