@@ -17,11 +17,11 @@ use futures_util::Stream as _;
 use http::Response;
 use hyper::body::{Body, Frame, SizeHint};
 use keywheel::raw::RelayBody;
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     handle::{End, Record},
-    server::{Phase, Stage},
+    server::{Phase, RequestPlace, Stage},
     stream_end::{Fault, Framing},
 };
 
@@ -45,7 +45,7 @@ impl AnswerBody {
 
     /// Keeps `place` for as long as the provider's connection is needed: no longer than now, where all of the answer is
     /// here. Whoever asks over HTTP/2 and does not read keeps nobody else waiting.
-    pub(crate) fn keep(&self, place: OwnedSemaphorePermit) {
+    pub(crate) fn keep(&self, place: RequestPlace) {
         if let Self::Handed(handed) = self {
             handed.0.flow().keep(place);
         }
@@ -191,7 +191,7 @@ pub(crate) struct Flow {
     /// What is known of the request, and what it holds until its end: its place among those in flight.
     record: Option<Record>,
     /// Among the requests that there may be, while the provider's connection is needed.
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<RequestPlace>,
     /// The client was given up, or the answer broke where nothing can be said.
     is_cut: bool,
 }
@@ -213,7 +213,7 @@ impl Flow {
         Self { body, framing, left: length, ending, record, place: None, is_cut: false }
     }
 
-    fn keep(&mut self, place: OwnedSemaphorePermit) {
+    fn keep(&mut self, place: RequestPlace) {
         let is_to_come = self.body.as_ref().is_some_and(|body| body.remaining().is_none());
         self.place = is_to_come.then_some(place);
     }

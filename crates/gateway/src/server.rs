@@ -20,6 +20,7 @@ use tokio::{
 
 use self::crowd::{Crowd, Seldom};
 pub(crate) use self::{
+    crowd::RequestPlace,
     lanes::Lanes,
     limits::{MAX_HEADERS, ServerLimits},
     phase::{Phase, Phases, Stage},

@@ -25,7 +25,7 @@ pub(crate) struct Args {
 /// The document of `reload`.
 #[derive(Debug, Serialize)]
 struct Told {
-    /// Those that were told, with what came of it.
+    /// Those on this machine, with what came of it.
     gateways: Vec<Gateway>,
     /// Those that cannot be told from here: in another container. They look at their file by themselves.
     elsewhere: Vec<Gateway>,
@@ -35,7 +35,7 @@ struct Told {
 /// read here first: a faulty one is told to whoever sits here, and to no gateway.
 ///
 /// # Errors
-/// The configuration is at fault, no gateway runs, or one cannot be told.
+/// The configuration is at fault, or no gateway runs.
 pub(crate) fn run(args: &Args, settings: &Settings) -> Result<Exit, Fault> {
     let Some(state) = settings.client()?.state_path() else {
         let hint = "send SIGHUP to its process instead";
@@ -47,10 +47,17 @@ pub(crate) fn run(args: &Args, settings: &Settings) -> Result<Exit, Fault> {
         return Err(Fault::new(Exit::Fault, what)
             .hint("`reload` needs the configuration, or the KEYWHEEL_STATE, of the gateway"));
     }
-    let (mut told, elsewhere): (Vec<_>, Vec<_>) =
+    let (within_reach, elsewhere): (Vec<_>, Vec<_>) =
         running.into_iter().partition(Gateway::is_within_reach);
     let asked_at = moment::now();
-    told.iter().try_for_each(tell)?;
+    // One that has just ended, or is another user's, keeps no other from hearing of it.
+    let (mut told, untold): (Vec<_>, Vec<_>) = within_reach.into_iter().partition(|gateway| {
+        let told = tell(gateway);
+        if let Err(fault) = &told {
+            say(format!("process {} on {} cannot be told: {fault}", gateway.pid, gateway.address));
+        }
+        told.is_ok()
+    });
     for gateway in &elsewhere {
         let Gateway { pid, address, .. } = gateway;
         say(format!("process {pid} on {address} is in another container: send it SIGHUP there"));
@@ -58,9 +65,10 @@ pub(crate) fn run(args: &Args, settings: &Settings) -> Result<Exit, Fault> {
     wait(&mut told, &state, asked_at)?;
     let has_taken =
         |gateway: &Gateway| gateway.reloaded.as_ref().is_some_and(|it| it.fault.is_none());
-    let all_have = elsewhere.is_empty() && told.iter().all(has_taken);
+    let all_have = elsewhere.is_empty() && untold.is_empty() && told.iter().all(has_taken);
     let exit = if all_have { Exit::Fine } else { Exit::Fault };
     if args.json {
+        told.extend(untold);
         output::json("reload", &Told { gateways: told, elsewhere })?;
         return Ok(exit);
     }
@@ -72,7 +80,9 @@ pub(crate) fn run(args: &Args, settings: &Settings) -> Result<Exit, Fault> {
 fn show(gateway: &Gateway) -> Result<(), Fault> {
     let who = format!("process {} on {}", gateway.pid, gateway.address);
     match &gateway.reloaded {
-        None => say(format!("{who} was told, and has not answered: its log says what came of it")),
+        None => say(format!(
+            "{who} was told, and has not answered: it may have ended; its log says what came of it"
+        )),
         Some(Reloaded { fault: Some(fault), .. }) => {
             say(format!("{who} goes on as before: {fault}"));
         }
@@ -119,10 +129,7 @@ fn tell(gateway: &Gateway) -> Result<(), Fault> {
 
     let pid = i32::try_from(gateway.pid).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| Fault::new(Exit::Fault, "its file names no process"))?;
-    kill_process(pid, Signal::HUP).map_err(|error| {
-        let what = format!("process {} cannot be told: {error}", gateway.pid);
-        Fault::new(Exit::Fault, what)
-    })
+    kill_process(pid, Signal::HUP).map_err(|error| Fault::new(Exit::Fault, error.to_string()))
 }
 
 #[cfg(not(unix))]

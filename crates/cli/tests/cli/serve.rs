@@ -313,6 +313,28 @@ fn a_reload_says_what_came_of_it_and_what_needs_a_restart() {
     gateway.end(Signal::TERM).ends(0);
 }
 
+/// One that has ended a moment ago, whose file is still there.
+#[test]
+fn a_gateway_that_cannot_be_told_keeps_no_other_from_hearing_of_a_reload() {
+    let sim = Sim::new(1, Limits::new());
+    let place = anywhere(Place::new()).with_sim(&sim);
+    let gateway = Gateway::start(&place);
+    let mut files = fs::read_dir(place.path(".")).unwrap().map(|entry| entry.unwrap().path());
+    let own = files.find(|path| path.extension().is_some_and(|it| it == "run")).unwrap();
+    let mut gone: Value = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+    // Before the other in the order of their numbers, and no process's.
+    gone["pid"] = 0.into();
+    let path = place.path("gateway-gone.run");
+    fs::write(&path, gone.to_string()).unwrap();
+    let held = fs::File::open(&path).unwrap();
+    held.lock().unwrap();
+    let ended = place.run(&["reload"]).ends(1).complains("process 0 on");
+    assert!(ended.stdout.contains("has read its keys and projects again"), "{}", ended.stdout);
+    let told = place.run(&["reload", "--json"]).ends(1).json("reload");
+    assert_eq!(told["gateways"].as_array().unwrap().len(), 2, "{told}");
+    gateway.end(Signal::TERM).ends(0);
+}
+
 /// By its own watching, without a reload.
 #[test]
 fn a_project_that_is_changed_or_removed_is_so_for_a_gateway_that_runs() {

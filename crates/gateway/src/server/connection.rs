@@ -7,7 +7,7 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -21,7 +21,7 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
     net::TcpStream,
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 
 use super::{Phase, ServerLimits, Service, Stage, crowd::Crowd, stall::Stalling};
@@ -81,25 +81,27 @@ pub(crate) async fn serve<S: Service>(
     // Answers are written whole, so there is nothing to gather.
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(Stalling::new(stream, rules.limits.stall));
-    let talk = Talk { asked: Arc::default(), crowd };
+    let talk = Talk { asked: Arc::default(), under_way: Arc::default(), crowd };
     let (asked, crowd) = (Arc::clone(&talk.asked), Arc::clone(&talk.crowd));
+    let under_way = Arc::clone(&talk.under_way);
     let ended = if speaks_http2 {
         let service = service_fn(move |request| {
             asked.store(true, Ordering::Relaxed);
             let (service, crowd) = (Arc::clone(&service), Arc::clone(&crowd));
+            let under_way = Arc::clone(&under_way);
             async move {
-                let place = crowd.request().await;
+                let place = crowd.request(&under_way).await;
                 let answer = service.answer(request, peer).await;
                 answer.body().keep(place);
                 Ok::<_, Infallible>(answer)
             }
         });
-        run(rules.http2.serve_connection(io, service), limit, &talk, &mut stage).await
+        run(rules.http2.serve_connection(io, service), limit, rules, &talk, &mut stage).await
     } else {
         let came = Instant::now();
         // One request after the other: the place is the connection's.
         let _place = tokio::select! {
-            place = crowd.request() => place,
+            place = crowd.request(&under_way) => place,
             () = stage.left(Phase::Serving) => return,
         };
         // That was not the client's time.
@@ -116,7 +118,7 @@ pub(crate) async fn serve<S: Service>(
                 Ok::<_, Infallible>(answer)
             }
         });
-        run(rules.http1.serve_connection(io, service), limit, &talk, &mut stage).await
+        run(rules.http1.serve_connection(io, service), limit, rules, &talk, &mut stage).await
     };
     if let Err(error) = ended {
         tracing::debug!(%error, %peer, "a connection ended early");
@@ -127,7 +129,16 @@ pub(crate) async fn serve<S: Service>(
 struct Talk {
     /// Something was asked since the last look.
     asked: Arc<AtomicBool>,
+    /// How many requests have a place. Of HTTP/1, the connection has it.
+    under_way: Arc<AtomicUsize>,
     crowd: Arc<Crowd>,
+}
+
+impl Talk {
+    /// True if nothing was asked since the last look.
+    fn is_quiet(&self) -> bool {
+        !self.asked.swap(false, Ordering::Relaxed)
+    }
 }
 
 /// Whether the first bytes are those of HTTP/2, which no HTTP/1 method begins with. Takes none of them.
@@ -183,28 +194,28 @@ where
 }
 
 /// Runs a connection to its end, or to `limit` if nothing was asked by then: half a head, byte by byte, is no reason
-/// to keep it. While somebody waits for its place, so is nothing for some seconds.
+/// to keep it. While somebody waits for its place, so is nothing for some seconds, and an answer that nobody reads.
 async fn run(
     connection: impl Graceful,
     limit: Instant,
+    rules: &Rules,
     talk: &Talk,
     stage: &mut Stage,
 ) -> hyper::Result<()> {
     let mut connection = pin!(connection);
     let mut look = pin!(sleep_until(limit));
     let mut is_new = true;
-    loop {
+    let mut gives_way = false;
+    while !gives_way {
         tokio::select! {
             ended = &mut connection => return ended,
             () = &mut look => {
-                let is_quiet = !talk.asked.swap(false, Ordering::Relaxed);
+                let is_quiet = talk.is_quiet();
                 if is_quiet && is_new {
                     return Ok(());
                 }
                 // What was asked long ago and is still under way comes to its end first.
-                if is_quiet && talk.crowd.somebody_waits() {
-                    break;
-                }
+                gives_way = is_quiet && talk.crowd.somebody_waits();
                 is_new = false;
                 look.as_mut().reset(Instant::now() + QUIET);
             }
@@ -212,5 +223,19 @@ async fn run(
         }
     }
     connection.as_mut().finish();
-    connection.await
+    if !gives_way {
+        return connection.await;
+    }
+    let mut was_idle = false;
+    loop {
+        if let Ok(ended) = timeout(rules.limits.stall, &mut connection).await {
+            return ended;
+        }
+        // A request may have come before the client heard of it.
+        let is_idle = talk.is_quiet() && talk.under_way.load(Ordering::Relaxed) == 0;
+        if is_idle && was_idle {
+            return Ok(());
+        }
+        was_idle = is_idle;
+    }
 }

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -26,7 +26,8 @@ const SELDOM: Duration = Duration::from_secs(60);
 ///
 /// While a newcomer waits for a place, those who have one give it up where nobody misses it: a connection of HTTP/1 is
 /// told with its next answer that it was the last, and one without requests ends. Else those who came first would keep
-/// all others out for as long as they go on asking.
+/// all others out for as long as they go on asking. Over HTTP/2 an answer may stay unread for ever, so that is waited for
+/// no longer than for a reader that stands still.
 #[derive(Debug)]
 pub(super) struct Crowd {
     connections: Arc<Semaphore>,
@@ -63,9 +64,11 @@ impl Crowd {
         taken(&self.connections).await
     }
 
-    /// A place for a request.
-    pub(super) async fn request(&self) -> OwnedSemaphorePermit {
-        taken(&self.requests).await
+    /// A place for a request, which counts among those `under_way` on its connection.
+    pub(super) async fn request(&self, under_way: &Arc<AtomicUsize>) -> RequestPlace {
+        let permit = taken(&self.requests).await;
+        under_way.fetch_add(1, Ordering::Relaxed);
+        RequestPlace { _permit: permit, under_way: Arc::clone(under_way) }
     }
 
     /// Whether somebody waits for a connection to end, or did a moment ago.
@@ -75,6 +78,19 @@ impl Crowd {
             NOW => true,
             last => self.began.elapsed() < Duration::from_millis(last) + LATELY,
         }
+    }
+}
+
+/// A request's place. Dropped, it is free again.
+#[derive(Debug)]
+pub(crate) struct RequestPlace {
+    _permit: OwnedSemaphorePermit,
+    under_way: Arc<AtomicUsize>,
+}
+
+impl Drop for RequestPlace {
+    fn drop(&mut self) {
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

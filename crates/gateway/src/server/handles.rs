@@ -30,7 +30,17 @@ impl Room {
     /// For `wanted` connections by the limit of this process, and what it has open now.
     pub(super) fn here(wanted: usize) -> Self {
         match limit() {
-            Some((limit, open)) => Self::within(limit, open, wanted),
+            Some((limit, open)) => {
+                if room_left(limit, open) < 1 + OF_A_REQUEST {
+                    tracing::warn!(
+                        limit,
+                        open,
+                        "the limit of open files is too small to serve with: requests, reloads and the pool's state \
+                         may fail for want of one"
+                    );
+                }
+                Self::within(limit, open, wanted)
+            }
             None => Self {
                 connections: wanted.min(Semaphore::MAX_PERMITS),
                 requests: Semaphore::MAX_PERMITS,
@@ -41,7 +51,7 @@ impl Room {
 
     /// For `wanted` connections by a `limit` of open files, of which there are `open` already. One is always served.
     fn within(limit: u64, open: u64, wanted: usize) -> Self {
-        let left = limit.saturating_sub(open).saturating_sub(RESERVE);
+        let left = room_left(limit, open);
         let wanted = wanted.min(Semaphore::MAX_PERMITS) as u64;
         // As many requests as connections at least: HTTP/1 has one on each.
         let connections = wanted.min(left / (1 + OF_A_REQUEST)).max(1);
@@ -56,6 +66,11 @@ impl Room {
             short_of: (connections < wanted).then_some(limit),
         }
     }
+}
+
+/// How many files there are for connections and requests.
+const fn room_left(limit: u64, open: u64) -> u64 {
+    limit.saturating_sub(open).saturating_sub(RESERVE)
 }
 
 /// The limit of open files, and how many are open; `None` where there is no limit.

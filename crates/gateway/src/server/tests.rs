@@ -203,6 +203,26 @@ async fn an_answer_of_http_2_that_nobody_reads_keeps_no_request_waiting() {
     drop(unread);
 }
 
+/// The socket does not stand still: there is nothing that could be written to it.
+#[tokio::test(start_paused = true)]
+async fn while_somebody_waits_an_answer_of_http_2_that_nobody_reads_is_given_up() {
+    let limits = ServerLimits { connections: 1, ..ServerLimits::default() };
+    let served = Served::with(limits).await;
+    let client = reqwest::Client::builder().http2_prior_knowledge();
+    let client = client.http2_initial_stream_window_size(0).build().unwrap();
+    let unread = client.get(format!("http://{}/", served.address)).send().await.unwrap();
+    let began = tokio::time::Instant::now();
+    let mut second = served.connect().await;
+    second.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    let answered = timeout(8 * limits.stall, second.read_to_string(&mut answer)).await;
+    answered.expect("the place is given up").unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let waited = began.elapsed();
+    assert!((limits.stall..4 * limits.stall).contains(&waited), "{waited:?}");
+    drop(unread);
+}
+
 #[tokio::test]
 async fn a_drain_ends_idle_connections_and_waits_for_requests_under_way() {
     let served = Served::with(ServerLimits::default()).await;

@@ -50,13 +50,14 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<Exit, Fault> 
     let file = settings.file().map(|file| file.display().to_string());
     let running = Server::start(config).await.map_err(greeting::not_started)?;
     let address = running.address();
-    say(about.text(address, demo.is_some()));
+    // Before it says where it listens: whoever waits for that may want it to read its configuration again.
     let gateway = Gateway::here(address.to_string(), file);
     let held = state.filter(|_| demo.is_none()).map(|state| RunFile::hold(&state, &gateway));
     let held = held.transpose().unwrap_or_else(|error| {
         say(format!("warning: `keywheel reload` will not find this gateway: {error}"));
         None
     });
+    say(about.text(address, demo.is_some()));
     signals.obey(&running, held, demo.is_none()).await;
     drop(demo);
     Ok(Exit::Fine)
