@@ -12,7 +12,8 @@ use crate::{
     exit,
 };
 
-/// Several apps on one set of Gemini keys, each with a budget of its own: the gateway, and what there is to know of its keys.
+/// Several apps on one set of Gemini keys, each with a budget of its own: the gateway, and what there is to know of
+/// its keys.
 #[derive(Debug, Parser)]
 #[command(name = "keywheel", version, after_help = after_help(), propagate_version = true)]
 #[command(subcommand_required = true, arg_required_else_help = true, max_term_width = 100)]

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(fault) if fault.is_reader_gone() => Exit::Fine.into(),
         Err(fault) => {
-            eprintln!("keywheel: {fault}");
+            output::say(format_args!("keywheel: {fault}"));
             fault.exit().into()
         }
     }

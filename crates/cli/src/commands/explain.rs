@@ -22,8 +22,8 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = moment::FORMS)]
 pub(crate) struct Args {
-    /// The file with the reply; `-` or none reads it from standard input. A body as it came, `curl -i`'s output, or a recorded case
-    /// (`{"status": 429, "headers": {}, "body": "…"}`).
+    /// The file with the reply; `-` or none reads it from standard input. A body as it came, `curl -i`'s output,
+    /// or a recorded case (`{"status": 429, "headers": {}, "body": "…"}`).
     file: Option<PathBuf>,
     /// The HTTP status of a bare body.
     #[arg(long)]
