@@ -79,6 +79,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// What the upstream speaks.
     pub upstream: Dialect,
+    /// Where requests go; `None`: to Google.
+    pub base_url: Option<String>,
     /// The version that the upstream is called by where a path names none. Defaults to `v1beta`.
     pub api_version: String,
     /// The projects.

@@ -24,6 +24,7 @@ use crate::{
     config::{Config, Settings},
     cors::Origins,
     health::LedgerFailure,
+    itself,
     metrics::Metrics,
     pinned,
     reload::{self, ReloadError, Reloaded, Source},
@@ -47,6 +48,14 @@ pub enum StartError {
         address: SocketAddr,
         /// Why not.
         source: io::Error,
+    },
+    /// It would ask itself: what `GOOGLE_GEMINI_BASE_URL` tells clients holds for a gateway in the same shell, too.
+    #[error("the upstream {base_url} is this gateway itself, which listens on {address}")]
+    OwnUpstream {
+        /// Where requests would go.
+        base_url: String,
+        /// Where it listens.
+        address: SocketAddr,
     },
     /// The ledger cannot be opened, so nothing could be sent.
     #[error("the ledger cannot be opened: {0}")]
@@ -108,6 +117,11 @@ impl Gateway {
         let listen_error = |source| StartError::Listen { address, source };
         let listener = server::listen(address).await.map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
+        if let Some(base_url) = &settings.base_url
+            && itself::leads_here(base_url, address).await
+        {
+            return Err(StartError::OwnUpstream { base_url: base_url.clone(), address });
+        }
         let cores = || thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
         let threads = settings.limits.threads.unwrap_or_else(cores);
         let first = settings.projects.default().ok_or(StartError::NoProject)?.name.clone();

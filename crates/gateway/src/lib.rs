@@ -45,6 +45,7 @@ mod gateway;
 mod handle;
 mod headers;
 mod health;
+mod itself;
 mod metrics;
 mod pinned;
 mod project;

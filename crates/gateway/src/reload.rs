@@ -213,6 +213,7 @@ fn with_what_stays(settings: Settings, now: &Settings) -> Settings {
     Settings {
         listen: now.listen,
         upstream: now.upstream,
+        base_url: now.base_url.clone(),
         api_version: now.api_version.clone(),
         limits: Limits { body, upload, drain_time, ..now.limits },
         watch: now.watch,

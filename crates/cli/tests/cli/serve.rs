@@ -116,6 +116,23 @@ fn without_keys_with_faults_or_without_the_address_it_does_not_start() {
     place.run(&["serve"]).ends(1).complains("cannot listen");
 }
 
+/// What clients are told by a variable holds for a gateway in the same shell, too: each request would come back to it.
+#[test]
+fn a_gateway_that_is_its_own_upstream_is_refused_and_another_one_is_named() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let place = Place::new()
+        .with("GEMINI_API_KEY_1", "AQ.EXAMPLE-itself")
+        .with("KEYWHEEL_LISTEN", free.to_string())
+        .with("GOOGLE_GEMINI_BASE_URL", format!("http://localhost:{}", free.port()));
+    let ended = place.run(&["serve"]).ends(2).complains("this gateway itself");
+    ended.complains("unset it for the gateway, or set base_url in [upstream]");
+    assert!(!place.path("ledger.db").exists(), "nothing was begun");
+    let sim = Sim::new(1, Limits::new());
+    let place = anywhere(place.with("GOOGLE_GEMINI_BASE_URL", sim.base_url()));
+    let ended = Gateway::start(&place).end(Signal::TERM).ends(0);
+    ended.complains(&format!("upstream  {}, in place of Google", sim.base_url()));
+}
+
 #[test]
 fn sigterm_under_load_ends_every_request_well_and_the_books_balance() {
     // Longer than what is left to connections when the drain is over.

@@ -128,6 +128,7 @@ fn read(
         file: None,
         listen,
         upstream: upstream.dialect,
+        base_url: upstream.elsewhere(),
         api_version: upstream.version.clone(),
         projects: Projects::new(found.into_iter().map(|read| read.project)),
         access,

@@ -33,6 +33,13 @@ pub(super) struct Upstream {
     pub(super) base_url: String,
 }
 
+impl Upstream {
+    /// Where requests go if not to Google.
+    pub(super) fn elsewhere(&self) -> Option<String> {
+        Some(self.base_url.clone()).filter(|url| url.trim_end_matches('/') != GOOGLE)
+    }
+}
+
 /// `[upstream]`, of which the client reads all.
 pub(super) fn upstream(file: &ConfigFile, at: &Section<'_>) -> Upstream {
     let said = |name| at.peek_text("upstream", name).map(|text| text.trim().to_owned());

@@ -12,6 +12,7 @@ use crate::{exit::Exit, fault::Fault};
 pub(super) struct About {
     keys: String,
     notes: Vec<String>,
+    upstream: Option<String>,
     projects: Vec<String>,
     asks_for_tokens: bool,
     native: bool,
@@ -36,6 +37,7 @@ impl About {
         Self {
             keys,
             notes,
+            upstream: config.settings.base_url.clone(),
             projects: config.settings.projects.iter().map(|one| one.name.to_string()).collect(),
             asks_for_tokens: config.settings.asks_for_tokens(),
             native: config.settings.upstream == Dialect::Native,
@@ -57,6 +59,10 @@ impl About {
         }
         line("keys", &self.keys);
         self.notes.iter().for_each(|note| line("", note));
+        // One that a forgotten variable names would be noticed late.
+        if let Some(upstream) = self.upstream.as_deref().filter(|_| !demo) {
+            line("upstream", &format!("{upstream}, in place of Google"));
+        }
         line("projects", &self.projects.join(", "));
         line("state", &self.state.clone().unwrap_or_else(nowhere));
         line("ledger", &self.ledger.clone().unwrap_or_else(nowhere));
@@ -74,6 +80,9 @@ pub(super) fn not_started(error: StartError) -> Fault {
             .hint("nothing is sent without a ledger: `keywheel ledger audit` looks at it"),
         StartError::Listen { .. } => Fault::new(Exit::Fault, error.to_string()).hint(
             "`listen` in the configuration, or KEYWHEEL_LISTEN=127.0.0.1:8788, names another address",
+        ),
+        StartError::OwnUpstream { .. } => Fault::usage(error.to_string()).hint(
+            "GOOGLE_GEMINI_BASE_URL is for its clients: unset it for the gateway, or set base_url in [upstream]",
         ),
         error => Fault::new(Exit::Fault, error.to_string()),
     }
