@@ -1,8 +1,8 @@
 //! What a client is told that gets no answer from the provider: status, headers, and a body in its own dialect.
 
 mod body;
-mod never_fits;
 mod of_error;
+mod parts;
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use keywheel::ledger::Denied;
 use keywheel_core::scrub::scrub;
 
-pub(crate) use self::never_fits::Parts;
+pub(crate) use self::parts::Parts;
 use crate::route::Dialect;
 
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
@@ -215,7 +215,7 @@ pub(crate) struct Refusal {
     pub(crate) allow: Option<&'static str>,
     /// The provider's own reply, which goes back in the place of ours.
     pub(crate) as_it_came: Option<Box<AsItCame>>,
-    /// The limit that the request alone is larger than, until somebody says what the request consists of.
+    /// The limit in which there is no room, until somebody says what the request consists of.
     pub(crate) denied: Option<Box<Denied>>,
 }
 

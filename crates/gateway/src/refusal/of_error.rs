@@ -108,21 +108,23 @@ impl Refusal {
             Scope::Account(_) => (format!("project {project}"), format!("project {project}")),
         };
         let told = denied.to_string().replacen(&denied.scope.to_string(), &whose, 1);
-        if denied.never_fits() {
-            let mut refusal = Self::new(Reason::NeverFits, told).scope(scope).should_retry(false);
+        let refused = |reason, told: String| {
+            let mut refusal = Self::new(reason, told).scope(scope).should_retry(false);
             refusal.denied = Some(Box::new(denied.clone()));
-            return refusal;
+            refusal
+        };
+        if denied.never_fits() {
+            return refused(Reason::NeverFits, told);
         }
-        let refused =
-            |told: String| Self::new(Reason::OverBudget, told).scope(scope).should_retry(false);
+        let over = |told: String| refused(Reason::OverBudget, told);
         if denied.may_fit_once_others_settle() {
-            return refused(told + "; what is reserved may be given back any moment")
+            return over(told + "; what is reserved may be given back any moment")
                 .reset_at(denied.retry_at)
                 .retry_after(OTHERS_SETTLE);
         }
         match denied.retry_at {
-            Some(moment) => refused(told).reset_at(Some(moment)),
-            None => refused(told).retry_after(A_WHILE),
+            Some(moment) => over(told).reset_at(Some(moment)),
+            None => over(told).retry_after(A_WHILE),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a request consists of that is larger than a whole budget, and what to set so that it fits.
+//! What a request consists of that does not fit into a budget, and what to set so that it does.
 
 use keywheel::ledger::{Denied, Unit};
 
@@ -17,14 +17,14 @@ pub(crate) struct Parts {
 }
 
 impl Refusal {
-    /// With the parts of what was asked for, where it is more than a whole limit; unchanged where they do not add up to
-    /// that, as with another model's weights or a fixed charge.
+    /// With the parts of what was asked for, where it is more than a limit, or than is left of it; unchanged where they
+    /// do not add up to that, as with another model's weights or a fixed charge.
     #[must_use]
     pub(crate) fn with_parts(mut self, parts: Parts, dialect: Dialect) -> Self {
-        if let Some(denied) = self.denied.take().filter(|_| self.reason == Reason::NeverFits)
-            && let Some(told) = told(&denied, parts, dialect)
-        {
-            self.message = format!("{}: {told}", self.message);
+        let Some(denied) = self.denied.take() else { return self };
+        if let Some(told) = told(&denied, parts, dialect) {
+            let joint = if self.reason == Reason::NeverFits { ':' } else { ';' };
+            self.message = format!("{}{joint} {told}", self.message);
         }
         self
     }
@@ -53,11 +53,19 @@ fn told(denied: &Denied, parts: Parts, dialect: Dialect) -> Option<String> {
         Some(_) => format!("for {answers} by its {field}"),
     };
     let consists = format!("{input} are the request's own and {output} {why}");
+    if !denied.never_fits() {
+        // What is reserved may be given back, and until then counts.
+        let used = denied.settled.saturating_add(denied.reserved).saturating_add(input);
+        let most = denied.limit.cap.saturating_sub(used) / candidates;
+        // Nobody asks for an answer of no tokens.
+        return (most > 0)
+            .then(|| format!("{consists}; with {field} of at most {most} it fits now"));
+    }
     let room = denied.limit.cap.saturating_sub(input) / candidates;
     Some(match (room, max_output) {
         (0, _) => format!("{consists}; the request has to be shorter, or the budget larger"),
         (most, None) => format!(
-            "{consists}; set {field} to at most {most}, or the project's default_max_output"
+            "{consists}; set {field} to at most {most}, or default_max_output where the project is configured"
         ),
         (most, Some(_)) => format!("{consists}; set {field} to at most {most}"),
     })
@@ -85,12 +93,14 @@ mod tests {
             refused(DAY(5_000), 8_204, parts, Dialect::Native),
             format!(
                 "8204 {WHOLE}: 12 are the request's own and 8192 kept for an answer because it sets no \
-                 maxOutputTokens; set maxOutputTokens to at most 4988, or the project's default_max_output"
+                 maxOutputTokens; set maxOutputTokens to at most 4988, or default_max_output where the project \
+                 is configured"
             )
         );
         let told = refused(DAY(5_000), 8_204, parts, Dialect::OpenAi);
         assert!(
-            told.ends_with("set max_tokens to at most 4988, or the project's default_max_output")
+            told.contains("; set max_tokens to at most 4988, or default_max_output where"),
+            "{told}"
         );
     }
 
@@ -105,6 +115,27 @@ mod tests {
         let parts = Parts { input: 5_000, max_output: None, candidates: 1 };
         let told = refused(DAY(5_000), 13_192, parts, Dialect::Native);
         assert!(told.ends_with("the request has to be shorter, or the budget larger"), "{told}");
+    }
+
+    #[test]
+    fn what_is_kept_for_an_answer_is_told_where_most_of_the_budget_is_left() {
+        let refused = |settled, reserved, max_output| {
+            let scope = Scope::Account(AccountId::new("triage").unwrap());
+            let (limit, asked) = (DAY(8_290), 8_198);
+            let denied = Denied { scope, limit, settled, reserved, asked, retry_at: None };
+            let parts = Parts { input: 6, max_output, candidates: 1 };
+            Refusal::denied(&denied, "triage").with_parts(parts, Dialect::Native).message
+        };
+        let told = refused(101, 0, None);
+        let parts = "; 6 are the request's own and 8192 kept for an answer because it sets no maxOutputTokens; \
+            with maxOutputTokens of at most 8183 it fits now";
+        assert!(told.contains("101 are spent") && told.ends_with(parts), "{told}");
+        assert!(
+            refused(0, 101, Some(8_192))
+                .ends_with("with maxOutputTokens of at most 8183 it fits now")
+        );
+        let full = refused(8_284, 0, None);
+        assert!(!full.contains("maxOutputTokens"), "nothing is left: {full}");
     }
 
     #[test]
