@@ -217,9 +217,10 @@ impl Usage {
         if !limits.is_empty() {
             text += &format!("\n{limits}");
         }
-        let Ground { id, created_at, storage, vanishes, rows, open, .. } = &self.ledger;
+        let Ground { id, created_at, path, storage, vanishes, rows, open } = &self.ledger;
+        let place = path.as_ref().map_or(String::new(), |path| format!(" at {path}"));
         text += &format!(
-            "\nledger {id}, made {created_at}, on {storage}: {rows} rows, {open} of them open\n"
+            "\nledger {id}{place}, made {created_at}, on {storage}: {rows} rows, {open} of them open\n"
         );
         if *vanishes {
             text += "its storage goes with the machine's next start or redeploy, and the caps begin anew\n";
