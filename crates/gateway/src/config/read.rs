@@ -18,7 +18,7 @@ use keywheel::{
 use super::{
     Config, Settings,
     at_start::AtStart,
-    environment::Surroundings,
+    environment::{self, Surroundings},
     project::{Read, fixed_charges, projects},
     sections::{
         address, allowance, cors, degraded, host, ledger, limits, queue, stateful, upstream,
@@ -28,6 +28,7 @@ use super::{
 use crate::{
     auth::Access,
     project::{DEFAULT_PROJECT, Project, Projects},
+    token::Token,
 };
 
 /// Where it listens unless it is said otherwise.
@@ -35,6 +36,9 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8787
 
 const UNGUARDED: &str = "everybody who reaches this address could spend your quota: give the projects tokens \
      (`keywheel project add`), set KEYWHEEL_TOKEN, or listen on 127.0.0.1";
+
+const FOR_NOBODY: &str = "KEYWHEEL_TOKEN: stands for nobody, for each project of the file has a token of its own; \
+     clients that show it are refused: unset it, or remove token_sha256 from the project that it is for";
 
 /// The settings of the whole file, which are in no section.
 const WHOLE: [&str; 13] = [
@@ -82,6 +86,7 @@ fn read(
     let hosts = at.texts("hosts", "host names", host).unwrap_or_default();
     let watch = at.text("watch", DURATION, any_time).unwrap_or(Duration::from_secs(5));
     let upstream = upstream(file, at);
+    let unknown_variables = environment::unknown(file, at);
     let allowance = at.table("allowance").map(allowance).unwrap_or_default();
     let degraded = at.table("degraded").and_then(degraded);
     let queue = at.table("queue").map(queue).unwrap_or_default();
@@ -111,6 +116,8 @@ fn read(
             "without tokens any page could spend your quota: name its origin",
         );
     }
+    let stands = |token: &Token| found.iter().any(|it| it.project.tokens.contains(&token.hash()));
+    let for_nobody = access.tokens && around.token.as_ref().is_some_and(|token| !stands(token));
     let listen = listens(at, listen, &access, around, of_environment);
     let mut ledger = at.table("ledger").map(|section| ledger(file, section)).unwrap_or_default();
     ledger.path = ledger.path.or_else(|| around.ledger.as_ref().map(Into::into));
@@ -124,6 +131,8 @@ fn read(
     let EmbeddedClient { builder, keys, .. } = file.client(at);
     let mut warnings: Vec<_> = ledger.rules.overcommitments().iter().map(warning).collect();
     warnings.extend(ledger.rules.accounts.keys().filter_map(|name| small(&ledger.rules, name)));
+    warnings.extend(for_nobody.then(|| FOR_NOBODY.to_owned()));
+    warnings.extend(unknown_variables);
     let settings = Settings {
         file: None,
         listen,

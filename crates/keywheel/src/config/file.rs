@@ -46,6 +46,7 @@ pub(crate) enum Environment {
 /// assert_eq!(client.keys.load()?.keys.len(), 1);
 /// assert_eq!(file.secret("ACME_KEY_1").unwrap().unwrap().expose(), "AQ.EXAMPLE-1");
 /// assert_eq!(file.variable("PORT"), None);
+/// assert_eq!(file.names_with("ACME_"), ["ACME_KEY_1"]);
 /// assert!(file.location().ends_with("mine.toml"));
 /// assert_eq!(file.path("pool.json"), file.location().with_file_name("pool.json"));
 ///
@@ -178,6 +179,22 @@ impl ConfigFile {
             }
         };
         value.map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    }
+
+    /// The names of the variables that begin with `prefix`, sorted.
+    #[must_use]
+    pub fn names_with(&self, prefix: &str) -> Vec<String> {
+        let mut names: Vec<String> = match &self.environment {
+            Environment::Process => {
+                std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect()
+            }
+            Environment::Given(variables) => {
+                variables.iter().map(|(name, _)| name.clone()).collect()
+            }
+        };
+        names.retain(|name| name.starts_with(prefix));
+        names.sort_unstable();
+        names
     }
 
     /// The secret in the variable `name`, of the environment or of `.env`.

@@ -7,7 +7,6 @@ use crate::{
     config::{Queue, sections::size},
     project::Unbounded,
     route::Dialect,
-    token::Token,
 };
 
 const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
@@ -395,6 +394,20 @@ fn the_token_of_the_environment_is_for_projects_that_have_none() {
     assert!(missing[0].starts_with("3:11: projects.b: has no token"), "{missing:?}");
     assert!(parse(&format!("auth = \"off\"\n{text}"), &[]).is_ok());
     assert_eq!(faults("auth = \"tokens\"", &[]).len(), 1, "and nobody has one");
+}
+
+/// `project add` gives the first project a token, and clients with that of the environment are refused from then on.
+#[test]
+fn a_token_of_the_environment_that_stands_for_nobody_is_told() {
+    let told = |text: &str| parse(text, &[("KEYWHEEL_TOKEN", TOKEN)]).unwrap().warnings;
+    let all_have = format!("[projects.a]\ntoken_sha256 = \"{HASH}\"\n");
+    assert_eq!(told(&all_have), [FOR_NOBODY]);
+    assert!(read(&all_have).warnings.is_empty(), "there is none");
+    let own = format!("[projects.a]\ntoken_sha256 = \"{}\"", Token::chosen(TOKEN).unwrap().hash());
+    for text in [&own, "", "[projects.a]", &format!("{all_have}[projects.b]")] {
+        assert!(told(text).is_empty(), "{text}");
+    }
+    assert!(told(&format!("auth = \"off\"\n{all_have}")).is_empty(), "nobody is refused");
 }
 
 /// A file is read by many, and a token in it is anybody's.
