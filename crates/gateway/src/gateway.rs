@@ -125,6 +125,8 @@ impl Gateway {
         let cores = || thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
         let threads = settings.limits.threads.unwrap_or_else(cores);
         let first = settings.projects.default().ok_or(StartError::NoProject)?.name.clone();
+        // A ledger would be made anew, of which nobody could spend.
+        client.try_keys()?;
         let ledger = Ledger::builder().clock(Arc::clone(&clock)).config(ledger).open().await?;
         let client = client.clock(Arc::clone(&clock)).ledger(ledger.clone(), first.as_str());
         let gemini = client.build().await?;

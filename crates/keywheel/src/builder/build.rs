@@ -103,6 +103,21 @@ impl GeminiBuilder {
         Ok(gemini.with_watch(self.watch_keys))
     }
 
+    /// What [`build`](Self::build) would say of the keys, for whoever makes something before it that a client without
+    /// keys has no use for.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build), if there are no keys or faulty ones.
+    pub fn try_keys(&self) -> Result<(), Error> {
+        if self.pool.is_some() {
+            return Ok(());
+        }
+        let Err(error) = load(self.keys.clone(), self.loader.clone()) else { return Ok(()) };
+        // Which comes first there.
+        self.upstream(|name| std::env::var(name).ok())?;
+        Err(error)
+    }
+
     /// Reads the keys, and leaves everything else.
     pub(crate) fn load_keys(self) -> Result<LoadedKeys, Error> {
         load(self.keys, self.loader)
