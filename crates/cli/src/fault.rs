@@ -58,6 +58,12 @@ impl Fault {
         self
     }
 
+    /// The same with one thing more that can be done.
+    pub(crate) fn also(self, more: &str) -> Self {
+        let hint = self.hint.as_ref().map_or(more.to_owned(), |hint| format!("{hint}\n  {more}"));
+        self.hint(hint)
+    }
+
     /// The code that the program ends with.
     pub(crate) const fn exit(&self) -> Exit {
         self.exit

@@ -100,7 +100,7 @@ fn a_public_address_without_tokens_is_refused_and_with_one_it_serves() {
 #[test]
 fn without_keys_with_faults_or_without_the_address_it_does_not_start() {
     let place = anywhere(Place::new());
-    place.run(&["serve"]).ends(2).complains("GEMINI_API_KEY");
+    place.run(&["serve"]).ends(2).complains("GEMINI_API_KEY").complains("serve --demo");
     assert!(!place.path("ledger.db").exists(), "a ledger that nobody can spend of");
     place.write("keywheel.toml", "listn = 1\nqueue = 2\n");
     let ended = place.run(&["serve"]).ends(2);

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, net::SocketAddr};
 
-use keywheel::ledger::SqliteStore;
+use keywheel::{Error, ledger::SqliteStore};
 use keywheel_gateway::{Config, Dialect, StartError};
 
 use crate::{exit::Exit, fault::Fault};
@@ -75,6 +75,9 @@ impl About {
 /// Why it did not start, with the exit code that fits.
 pub(super) fn not_started(error: StartError) -> Fault {
     match error {
+        StartError::Client(error @ (Error::Keys(_) | Error::NoKeys { .. })) => {
+            Fault::from(error).also("`keywheel serve --demo` needs none: a simulator answers")
+        }
         StartError::Client(error) => error.into(),
         StartError::Ledger(error) => Fault::from(error)
             .hint("nothing is sent without a ledger: `keywheel ledger audit` looks at it"),
