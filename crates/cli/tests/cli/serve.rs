@@ -51,6 +51,7 @@ fn a_demo_needs_no_key_and_keeps_nothing() {
     assert_eq!(answer.status, 200, "{}", answer.body);
     let ended = gateway.end(Signal::INT).ends(0).complains("simulator");
     assert!(!ended.stderr.contains("keywheel.toml"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("from the environment"), "its keys are its own");
     assert!(!place.path("ledger.db").exists() && !place.path("pool.json").exists());
 }
 
@@ -95,6 +96,10 @@ fn a_public_address_without_tokens_is_refused_and_with_one_it_serves() {
     assert_eq!(sim.block_on(own.ask("hi")).status, 200);
     let ended = gateway.end(Signal::TERM).ends(0);
     assert!(!ended.stderr.contains("a-token-of-my-own"), "it says the token");
+    assert!(!ended.stderr.contains("project add"), "there is no file to add one to");
+    ended
+        .complains("the token that KEYWHEEL_TOKEN says")
+        .complains("all of this machine, at port ");
 }
 
 #[test]

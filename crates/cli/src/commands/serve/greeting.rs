@@ -14,16 +14,34 @@ pub(super) struct About {
     notes: Vec<String>,
     upstream: Option<String>,
     projects: Vec<String>,
-    asks_for_tokens: bool,
+    token: ClientToken,
+    demo: bool,
     native: bool,
     state: Option<String>,
     ledger: Option<String>,
 }
 
+/// What clients show in place of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientToken {
+    Anything,
+    /// That of the variable: without a file there is no other.
+    OfEnvironment,
+    OfProject,
+}
+
 impl About {
     /// Reads the keys once more, to count them by where they are from.
-    pub(super) fn of(config: &Config) -> Self {
+    pub(super) fn of(config: &Config, demo: bool) -> Self {
+        let token = match (config.settings.asks_for_tokens(), &config.settings.file) {
+            (false, _) => ClientToken::Anything,
+            (true, Some(_)) if !demo => ClientToken::OfProject,
+            (true, _) => ClientToken::OfEnvironment,
+        };
         let (keys, notes) = match config.keys.load() {
+            Ok(loaded) if demo => {
+                (format!("{}, the simulator's own", loaded.keys.len()), Vec::new())
+            }
             Ok(loaded) => {
                 let sources = loaded.sources.iter().filter(|source| source.keys > Some(0));
                 let sources: Vec<_> = sources.map(ToString::to_string).collect();
@@ -39,7 +57,8 @@ impl About {
             notes,
             upstream: config.settings.base_url.clone(),
             projects: config.settings.projects.iter().map(|one| one.name.to_string()).collect(),
-            asks_for_tokens: config.settings.asks_for_tokens(),
+            token,
+            demo,
             native: config.settings.upstream == Dialect::Native,
             state: config.client.state_path().map(|path| path.display().to_string()),
             ledger: ledger.map(|path| path.display().to_string()),
@@ -47,27 +66,34 @@ impl About {
     }
 
     /// All of it, for a gateway at `address`.
-    pub(super) fn text(&self, address: SocketAddr, demo: bool) -> String {
+    pub(super) fn text(&self, address: SocketAddr) -> String {
         let base = format!("http://{}", reachable(address));
         let nowhere = || "nowhere: a restart forgets it".to_owned();
         let mut text = format!("keywheel {} listens on {base}\n", env!("CARGO_PKG_VERSION"));
         let mut line = |name: &str, value: &str| {
             let _ = writeln!(text, "  {name:<9} {value}");
         };
-        if demo {
+        if address.ip().is_unspecified() {
+            let port = address.port();
+            line(
+                "addresses",
+                &format!("all of this machine, at port {port}: others reach it, too"),
+            );
+        }
+        if self.demo {
             line("demo", "a simulator answers, with keys of its own; nothing is kept");
         }
         line("keys", &self.keys);
         self.notes.iter().for_each(|note| line("", note));
         // One that a forgotten variable names would be noticed late.
-        if let Some(upstream) = self.upstream.as_deref().filter(|_| !demo) {
+        if let Some(upstream) = self.upstream.as_deref().filter(|_| !self.demo) {
             line("upstream", &format!("{upstream}, in place of Google"));
         }
         line("projects", &self.projects.join(", "));
         line("state", &self.state.clone().unwrap_or_else(nowhere));
         line("ledger", &self.ledger.clone().unwrap_or_else(nowhere));
         text.push('\n');
-        text += &clients(&base, self.asks_for_tokens, self.native);
+        text += &clients(&base, self.token, self.native);
         text
     }
 }
@@ -92,14 +118,16 @@ pub(super) fn not_started(error: StartError) -> Fault {
 }
 
 /// How each client is pointed here (`docs/clients.md`).
-fn clients(base: &str, asks_for_tokens: bool, native: bool) -> String {
-    let token = if asks_for_tokens { "<token>" } else { "anything" };
+fn clients(base: &str, token: ClientToken, native: bool) -> String {
     let mut text = "Point your clients here; the API key is ".to_owned();
-    text += if asks_for_tokens {
-        "the project's token (`keywheel project add <name>` makes one):\n"
-    } else {
-        "anything, for none is asked for on this machine:\n"
+    text += match token {
+        ClientToken::Anything => "anything, for none is asked for on this machine:\n",
+        ClientToken::OfEnvironment => "the token that KEYWHEEL_TOKEN says:\n",
+        ClientToken::OfProject => {
+            "the project's token (`keywheel project add <name>` makes one):\n"
+        }
     };
+    let token = if token == ClientToken::Anything { "anything" } else { "<token>" };
     let mut line = |client: &str, how: &str| {
         let _ = writeln!(text, "  {client:<15} {how}");
     };

@@ -45,7 +45,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<Exit, Fault> 
     config.warnings.iter().for_each(|warning| say(format!("warning: {warning}")));
     // Before anything starts: a signal that comes early must not be lost.
     let mut signals = Signals::listen()?;
-    let about = greeting::About::of(&config);
+    let about = greeting::About::of(&config, args.demo);
     let state = config.client.state_path();
     let file = settings.file().map(|file| file.display().to_string());
     let running = Server::start(config).await.map_err(greeting::not_started)?;
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<Exit, Fault> 
         say(format!("warning: `keywheel reload` will not find this gateway: {error}"));
         None
     });
-    say(about.text(address, demo.is_some()));
+    say(about.text(address));
     signals.obey(&running, held, demo.is_none()).await;
     drop(demo);
     Ok(Exit::Fine)
