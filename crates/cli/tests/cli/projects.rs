@@ -94,6 +94,17 @@ fn a_project_is_added_once_and_by_a_plain_name() {
     assert_eq!(place.read("keywheel.toml"), text, "a refusal changes nothing");
 }
 
+/// Clients show it until the first project with a token of its own is added; then they are refused.
+#[test]
+fn a_token_of_the_environment_that_stands_for_nobody_from_now_on_is_told() {
+    let place = Place::new().with("KEYWHEEL_TOKEN", "a-token-of-my-own-EXAMPLE");
+    place.write("keywheel.toml", "# mine\n");
+    let added = place.command(&["project", "add", "triage"]).output().unwrap();
+    let added =
+        Ended::with_token(added).ends(0).complains("warning: KEYWHEEL_TOKEN: stands for nobody");
+    assert!(!added.stderr.contains("a-token-of-my-own"), "it says the token");
+}
+
 #[test]
 fn a_rotation_ends_the_old_token_or_keeps_it_for_the_change() {
     let place = Place::new();
