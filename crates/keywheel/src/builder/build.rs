@@ -106,6 +106,16 @@ impl GeminiBuilder {
     /// What [`build`](Self::build) would say of the keys, for whoever makes something before it that a client without
     /// keys has no use for.
     ///
+    /// ```
+    /// use keywheel::{ApiKey, Error, Gemini, KeyLoader, KeySpec};
+    ///
+    /// let none = Gemini::builder().key_loader(KeyLoader::new());
+    /// assert!(matches!(none.try_keys(), Err(Error::NoKeys { .. } | Error::Keys(_))));
+    /// let key = KeySpec::new(ApiKey::new("AQ.EXAMPLE-key-1")?, "KEY_1");
+    /// Gemini::builder().keys([key]).try_keys()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`build`](Self::build), if there are no keys or faulty ones.
     pub fn try_keys(&self) -> Result<(), Error> {
